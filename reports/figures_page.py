@@ -145,7 +145,7 @@ _MEMORY: Final = {
     "fits": "whether the memory of every IPU suffices: `fits`, `fits only without the "
     "estimated code`, `does not fit`, or `not known`, if the memory of stages is unknown",
     "verdict": "verdict in a sentence",
-    **{f"holders.{holder.key}": f"{holder}, at the peak" for holder in Holder},
+    **{f"holders.{holder.key}": f"{holder.label}, at the peak" for holder in Holder},
 }
 
 

@@ -104,10 +104,10 @@ class Fit:
         )
 
     def _code_text(self, peak: Peak) -> str:
-        """Return words about an IPU's code, to follow its bytes; empty if the request states the code."""
+        """Return a clause on an IPU's code, to end a sentence on its bytes; empty if the request states the code."""
         if assumed := self._assumed_bytes(peak):
-            return f", of which {format_bytes(assumed)} is code (estimated)"
-        return "" if dict(peak.holders)[Holder.CODE] else ", without code"
+            return f"; {format_bytes(assumed)} of the {format_bytes(peak.bytes)} is code (estimated)"
+        return "" if dict(peak.holders)[Holder.CODE] else "; code is not included"
 
     def verdict(self) -> str:
         """Return the answer in sentences, with the fullest IPU or the IPUs that do not fit."""
@@ -145,16 +145,16 @@ class Fit:
         if not self.too_large:
             return ""
         worst, *others = self.too_large
-        holders = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_MOST_HOLDERS))
+        holders = ", ".join(f"{holder.label} {format_bytes(size)}" for holder, size in worst.largest(_MOST_HOLDERS))
         moment = "the weight update" if worst.op is None else f"pass {worst.during}"
         return (
-            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}{self._code_text(worst)}, "
-            f"{self._need_text(worst)}. Largest: {holders}.{_further_ipus(others)}"
+            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, "
+            f"{self._need_text(worst)}{self._code_text(worst)}. Largest: {holders}.{_further_ipus(others)}"
         )
 
     def _need_text(self, peak: Peak) -> str:
         assert self.sram_bytes is not None, "without a limit every size fits"
-        return f"{format_bytes(self._excess_over_sram(peak))} more than its {format_bytes(self.sram_bytes)}"
+        return f"{format_bytes(self._excess_over_sram(peak))} more than the {format_bytes(self.sram_bytes)} of an IPU"
 
     @property
     def largest(self) -> Holder:

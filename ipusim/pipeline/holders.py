@@ -13,27 +13,32 @@ from ipusim.base.looks import Look, key_of
 
 
 class Holder(StrEnum):
-    """A kind of memory content; the value is the name in messages.
+    """A kind of memory content; the value is the name in pins.
 
     Every kind is resident, with a constant size during a run, except live tensors.
 
     Attributes:
+        label: name in messages.
         short: one word, as heading of a table column.
         layer: position in the memory chart from the bottom up, constant holders first.
         look: colours and pattern in the chart; for FIFOs and the buffer for products, those of the used part.
         empty: colours and pattern of the unused part, on top; None for always full holders.
     """
 
+    label: str
     short: str
     layer: int
     look: Look
     empty: Look | None
 
-    def __new__(cls, name: str, short: str, layer: int, look: Look, empty: Look | None = None) -> Holder:
-        """Create a member with value ``name`` and the attributes of its row."""
+    def __new__(
+        cls, name: str, short: str, layer: int, look: Look, empty: Look | None = None, label: str = ""
+    ) -> Holder:
+        """Create a member with value ``name`` and the attributes of its row; ``label`` is ``name`` if empty."""
         member = str.__new__(cls, name)
         member._value_ = name
-        member.short, member.layer, member.look, member.empty = short, layer, look, empty
+        member.label, member.short, member.layer = label or name, short, layer
+        member.look, member.empty = look, empty
         return member
 
     @property
@@ -65,6 +70,7 @@ class Holder(StrEnum):
         7,
         Look("room for products: in use", "#f0e442", "#000000"),
         Look("room for products", "#fbf8d0", "#a89f00", "\\\\\\\\"),
+        "temporary data of matrix products",
     )
     LIVE = "live tensors", "live", 8, Look("live tensors", "#e69f00", "#000000")
 

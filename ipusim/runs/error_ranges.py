@@ -22,6 +22,8 @@ RANGES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("kind", "rows", "least", "most")
 #: Suffix of a kind's name for runs on several pods.
 SEVERAL_PODS: Final = ", several pods"
+#: Kind of a model that is named by its layers.
+_GROUPED: Final = "grouped convolutions"
 #: Maximum size of this file.
 _MOST_BYTES: Final = 2**16
 #: Maximum bytes of all weights of a small network, in which time between layers matters as much as the layers' own
@@ -59,7 +61,7 @@ def _kind_of_layers(layers: Sequence[Any]) -> str:
         "BERT, pre-training": has_attention and "masked_softmax_cross_entropy" in types,
         "BERT, fine-tuning": has_attention,
         "U-Nets": {"conv2d", "conv2d_transpose", "concatenate"} <= types,
-        "grouped convolutions": is_residual and any(layer.type == "conv2d" and layer.groups > 1 for layer in layers),
+        _GROUPED: is_residual and any(layer.type == "conv2d" and layer.groups > 1 for layer in layers),
         "ResNets": is_residual and "batch_norm" in types,
     }
     return next((kind for kind, fits in kinds.items() if fits), "")
@@ -99,12 +101,26 @@ def _words() -> dict[str, str]:
     for row in read_table(RANGES, Columns(COLUMNS, COLUMNS[:2], allows_others=False), _MOST_BYTES).rows:
         cells = row.cells
         ends = [float(cells[end]) for end in ("least", "most") if cells.get(end)]
-        trainings = counted(int(cells["rows"]), "published training")
-        range_text = (
-            f"{range_words(*ends)}, in 4 of 5 cases (estimated from {trainings}: {cells['kind']})" if ends else ""
+        kind, number = cells["kind"], int(cells["rows"])
+        words[kind] = (
+            f"{range_words(*ends)}, in 4 of 5 cases (estimated from {_trainings(number, kind)})"
+            if ends
+            else f"not known: only {counted(number, 'published training')} of this kind ({kind})"
         )
-        words[cells["kind"]] = range_text or f"not known: only {trainings} of this kind ({cells['kind']})"
     return words
+
+
+def _trainings(number: int, kind: str) -> str:
+    """Return published trainings of a kind in words.
+
+    >>> _trainings(38, "BERT, pre-training"), _trainings(4, "ResNets, several pods")
+    ('38 published pre-trainings of BERT', '4 published trainings of ResNets on several pods')
+    """
+    model, *details = kind.removesuffix(SEVERAL_PODS).split(", ")
+    training = details[0] if details else "training"
+    networks = "networks with " if model == _GROUPED else ""
+    pods = " on several pods" if kind.endswith(SEVERAL_PODS) else ""
+    return f"{counted(number, f'published {training}')} of {networks}{model}{pods}"
 
 
 def _nested_layers(layers: Sequence[Any]) -> Iterator[Any]:

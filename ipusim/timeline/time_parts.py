@@ -44,8 +44,8 @@ class TimePart(Enum):
 
 
 _MEANINGS: Final = {
-    TimePart.USEFUL: "forward and backward passes, divided by the number of IPUs",
-    TimePart.FILL_AND_DRAIN: "waits that remain in ramp-up and ramp-down with equal stages",
+    TimePart.USEFUL: "mean time of an IPU in forward and backward passes",
+    TimePart.FILL_AND_DRAIN: "waits in ramp-up and ramp-down that would remain if all stages took equal time",
     TimePart.GAPS_IN_MAIN: "waits in the main phase, from the order of passes and the sync mode",
     TimePart.IMBALANCE: "extra time from passes of unequal lengths",
     TimePart.COPIES: "copies between IPUs, and the syncs before them",

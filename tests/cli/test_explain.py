@@ -47,7 +47,7 @@ def test_the_verdict_comes_before_the_tables(tmp_path):
 @pytest.mark.parametrize(
     ("disturbances", "title", "first_cells"),
     [
-        ("[]", "Time of each IPU, equal in replicas 0 and 1; 100% is ", ["0 a", "1 b"]),
+        ("[]", "Time of each IPU, the same in replicas 0 and 1; 100% is ", ["0 a", "1 b"]),
         ("[{ipu: 2, slower: 2}]", "Time of each IPU; 100% is ", ["0 0 a", "1 0 and 1 b", "0 1 a"]),
     ],
     ids=["equal", "one_is_slow"],

@@ -104,8 +104,8 @@ def test_it_prints_the_verdict_and_the_source_then_the_table(own):
     first, memory, second, *rest = done.stdout.splitlines()
     assert first.startswith(f"{TUTORIAL}: 2 stages, ")
     assert memory == (
-        "Memory: every IPU fits; the fullest is IPU 0 with 24.88 MiB of 897 MiB, of which 15.92 MiB is code "
-        "(estimated)."
+        "Memory: every IPU fits; the fullest is IPU 0 with 24.88 MiB of 897 MiB; 15.92 MiB of the 24.88 MiB "
+        "is code (estimated)."
     )
     assert re.fullmatch(
         r"Simulated passes are \d+\.\d% off .* at worst: (for|back)ward of stage.+\. Source: PopVision of 3 May\.",

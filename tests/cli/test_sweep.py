@@ -41,8 +41,8 @@ def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
     # A time-step takes 3000 cycles of 1.33 GHz, and three of them, with an update of 500 cycles, are a 19th of 64 and
     # a ninth of 32, or less; counts are multiples of 8.
     assert lesson == (
-        "Ceiling, the throughput with ever more micro-batches: 443,333 samples/s. Counts from 32 on reach 90% of the "
-        "ceiling, counts from 64 on 95%. At the ceiling all IPUs always compute."
+        "Ceiling, the throughput with ever more micro-batches: 443,333 samples/s. Counts of 32 and more reach 90% of "
+        "the ceiling, counts of 64 and more reach 95%. At the ceiling all IPUs always compute."
     )
     assert refused.startswith(f"1 of 8 did not run, for example gradient_accumulation_count 7: {COUNT}: The number of ")
     assert text.splitlines()[-1].endswith("out: sweep.csv, sweep.png, sweep.svg")

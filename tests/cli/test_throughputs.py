@@ -206,7 +206,7 @@ def test_resnets_on_several_pods_are_too_fast_and_no_rate_is_fitted_to_them(simu
     assert all(0 < each.error < 0.15 for each in apart)
     several = [each for each in simulated if each.row.ipus > 64 and each.row.model.startswith("bert")]
     words = error_words(load_job(SCENARIOS / "bert_large.yaml", ["system.name=pod128", "system.auto_select_ipus=128"]))
-    kind = f"estimated from {len(several)} published trainings: BERT, pre-training, several pods"
+    kind = f"estimated from {len(several)} published pre-trainings of BERT on several pods"
     found = range_words(*intervals(simulated)[several[0].training.kind].ends)
     assert words == f"{found}, in 4 of 5 cases ({kind})"
 
@@ -380,7 +380,7 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
     bert, interval = (of["BERT, pre-training"] for of in (rows_by_kind(simulated), intervals(simulated)))
     found = range_words(*interval.ends)
     words = error_words(load_job(SCENARIOS / "bert_large.yaml"))
-    assert words == f"{found}, in 4 of 5 cases (estimated from {len(bert)} published trainings: BERT, pre-training)"
+    assert words == f"{found}, in 4 of 5 cases (estimated from {len(bert)} published pre-trainings of BERT)"
     assert error_words(load_job(MODELS / "unet.yaml")) == "not known: only 1 published training of this kind (U-Nets)"
     given = load_job(SCENARIOS / "schedules_four_ipus.yaml")
     assert error_words(given) == "not known: no training of a model of this kind is published"

@@ -580,7 +580,7 @@ def test_every_verdict_on_a_run_says_how_far_off_models_of_its_kind_are(tmp_path
     """The notebook, the page and comparisons, of a run and of its folder alike; an older folder does not say it."""
     run = ipusim.run(SCENARIOS[0].parent / "mnist_cnn.yaml")
     error = run.summary.throughput_error
-    assert ", in 4 of 5 cases (estimated from 11 published trainings: small networks)" in error
+    assert ", in 4 of 5 cases (estimated from 11 published trainings of small networks)" in error
     folder = run.save(tmp_path / "run")
     shown = f"Error of the throughput: {error}."
     assert shown in run._repr_html_()

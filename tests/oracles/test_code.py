@@ -1,5 +1,7 @@
 """Code: estimated from compute sets that differ, against published profiles, and what verdicts say of it."""
 
+import re
+
 import pytest
 
 from ipusim.analysis.fullest_memory import fullest
@@ -90,16 +92,18 @@ pipeline:
 """
     job = load(text)
     assert least_code(job.program.stages, job.system.ipu, job.system.rates) == 0
-    assert job.memory.verdict() == ("Memory: every IPU fits; the fullest is IPU 1 with 4 MiB of 897 MiB, without code.")
+    assert job.memory.verdict() == (
+        "Memory: every IPU fits; the fullest is IPU 1 with 4 MiB of 897 MiB; code is not included."
+    )
     assert load(text, "code_bytes=1 MiB").memory.verdict().endswith(" with 5 MiB of 897 MiB.")
-    with pytest.raises(ScenarioError, match=r", without code, .* more than its 897 MiB\. Largest: parameters"):
+    with pytest.raises(ScenarioError, match=r" of an IPU; code is not included\. Largest: parameters"):
         load(text, "pipeline.stages.1.parameter_bytes=1000 MiB")
 
 
 def test_verdicts_say_how_much_code_is_assumed():
     job = assemble(dense(1024))
-    assert job.memory.verdict().endswith(" of 897 MiB, of which 7.072 MiB is code (estimated).")
-    assert assemble(dense(1024, code_bytes=0)).memory.verdict().endswith(", without code.")
+    assert job.memory.verdict().endswith(" of 897 MiB; 7.072 MiB of the 58.2 MiB is code (estimated).")
+    assert assemble(dense(1024, code_bytes=0)).memory.verdict().endswith("; code is not included.")
     summary = memory_summary(job.memory, execute(job).timeline)
     assert [ipu.holders[Holder.CODE.key] for ipu in summary.ipus] == code_of(dense(1024))
 
@@ -108,7 +112,7 @@ def test_where_assumed_code_alone_is_too_much_the_verdict_says_that_and_nothing_
     job = assemble(dense(1024, rates={"program_code": 630_000}))
     assert job.memory.verdict() == (
         "Memory: fits only without the estimated code: with the estimated 885.2 MiB of code IPU 0 needs 936.3 MiB, "
-        "39.3 MiB more than its 897 MiB."
+        "39.3 MiB more than the 897 MiB of an IPU."
     )
     assert (job.memory.too_large, [peak.ipu for peak in job.memory.excess_peaks]) == ((), [0])
     found = fullest(job.memory.summary)
@@ -119,7 +123,7 @@ def test_what_does_not_fit_without_assumed_code_is_refused_for_what_can_be_chang
     with pytest.raises(RequestMemoryError) as caught:
         assemble(dense(65_536, samples=64, precision="float32", rates={"program_code": 630_000}))
     assert "Out of memory on IPU 0: " in str(caught.value)
-    assert ", of which 885.4 MiB is code (estimated), " in str(caught.value)
+    assert re.search(r": (.+ GiB) in .* of an IPU; 885\.4 MiB of the \1 is code \(estimated\)\. ", str(caught.value))
     assert "code_bytes" not in str(caught.value)
 
 

@@ -369,7 +369,8 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
         assert first.endswith(", with matrix products in half their temporary memory.")
     else:  # which the given plan does already
         assert first.startswith(
-            "Take the given plan with matrix products in half their temporary memory: grouped in lock-step, 2 stages"
+            "Best plan: the given plan with matrix products in half their temporary memory, grouped in lock-step, "
+            "2 stages"
         )
     write_suggested(found, scenario, (), best)
     job = load_job(best)

@@ -19,6 +19,7 @@ from ipusim.lowering import point_to_point
 from ipusim.machine import clock
 from ipusim.model.learning.optimizers import SGD
 from ipusim.pipeline import footprint
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing import passes, price
 from ipusim.runs.assemble import named_files
@@ -209,8 +210,12 @@ def _blocking(parts):
         ("gpu_schedules", wrapped(point_to_point, "_tensors", _blocking), "Plan: IPU 0, instruction", "send 0->1"),
         (
             TUTORIAL,
-            wrapped(footprint, "_resident", lambda held: [(holder, size + 64) for holder, size in held]),
-            "memory: IPU 0, ",
+            wrapped(
+                footprint,
+                "_resident",
+                lambda held: [(holder, size + 64 * (1 + (holder is Holder.TEMPORARY))) for holder, size in held],
+            ),
+            "memory: IPU 0, temporary data of matrix products, was",
             "the peak was",
         ),
         (TUTORIAL, _learn_more, "losses: step 0: the mean was", ""),

@@ -166,7 +166,9 @@ def _best_words(comparison: Comparison, best: Row) -> str:
         words.append(f"{_by_how_much(comparison, best, runners_up[0])} the next, {enumerated(labels, _MOST_RUNS)}")
     if (first := comparison.first_completed) not in (best, *as_fast, *runners_up):
         misfit = "" if first.can_be_best else ", which does not fit"
-        words.append(f"{_by_how_much(comparison, best, first)} the first, {comparison.label(first)}{misfit}")
+        row_text = f"the first row{' that ran' * (first is not comparison.rows[0])}"
+        row_text += " of this mode" if comparison.enclosing is not None else ""
+        words.append(f"{_by_how_much(comparison, best, first)} {row_text}, {comparison.label(first)}{misfit}")
     has_refusals = any(row.times is None for row in comparison.rows)
     group = (
         " of the runs that fit"
@@ -213,9 +215,9 @@ def _front_words(comparison: Comparison) -> Iterator[str]:
     rows = comparison.in_order(comparison.front)
     if len(rows) > 1:
         texts = [f"{comparison.label(row)} ({_figure_text(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        trade_offs = f"Best trade-offs of time and memory{_mode(comparison)}, the front"
+        trade_offs = f"Best trade-offs of time and memory{_mode(comparison)} (the front)"
         listed = enumerated(texts, _MOST_RUNS)
-        yield f"{trade_offs}: {listed}. For each of these runs, every faster run needs more memory."
+        yield f"{trade_offs}: {listed}. Any run that is faster than one of these needs more memory than that one."
 
 
 def comparison_table(comparison: Comparison) -> Table:

@@ -167,7 +167,7 @@ class Explanation(Result):
         whole = f"100% is {idle.window_cycles:,} cycles of {period}"
         names = ("stages", *(name for name, _ in columns))
         if len(replicas_of) == info.shards:
-            equal = f", equal in replicas {enumerated_rows(range(info.replicas))}" * (info.replicas > 1)
+            equal = f", the same in replicas {enumerated_rows(range(info.replicas))}" * (info.replicas > 1)
             rows = [(str(ipu), *cells) for ipu, cells in replicas_of]
             return Table(f"Time of each IPU{equal}; {whole}", ("IPU", *names), tuple(rows))
         rows = [(str(ipu), enumerated_rows(replicas), *cells) for (ipu, cells), replicas in replicas_of.items()]

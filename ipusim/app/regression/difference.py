@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ipusim.api import Run
+from ipusim.api import Run, pipelines
 from ipusim.app.regression.listed import first_difference
 from ipusim.app.regression.pin import instructions, pin_of, spans
 from ipusim.base.units import format_bytes
@@ -20,6 +20,8 @@ from ipusim.base.units import format_bytes
 _TOLERANCES: Final = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
 #: Maximum number of listed changes of the request.
 _MOST_ITEMS: Final = 5
+#: Names of memory contents in messages, by name in pins.
+_LABELS: Final = {holder.value: holder.label for holder in pipelines.Holder}
 #: Differences of losses or weights up to this value are rounding.
 _ZERO_TOLERANCE: Final = 1e-12
 
@@ -164,7 +166,8 @@ def _memory_differences(pinned: Mapping[str, Any] | None, current: Mapping[str, 
         holders = [change for change in _changes(old, new) if change[0] not in ("peak", "during")]
         if holders:
             holder, old_bytes, new_bytes = max(holders, key=lambda entry: abs((entry[2] or 0) - (entry[1] or 0)))
-            text = f"IPU {ipu}, {holder}, was {format_bytes(old_bytes or 0)}, is {format_bytes(new_bytes or 0)}{moment}"
+            sizes = f"was {format_bytes(old_bytes or 0)}, is {format_bytes(new_bytes or 0)}"
+            text = f"IPU {ipu}, {_LABELS.get(holder, holder)}, {sizes}{moment}"
             yield Difference("memory", text, (f"the peak was {old['peak']:,} B, is {new['peak']:,} B",))
         else:
             yield Difference("memory", f"IPU {ipu} has its peak in {new['during']}, had it in {old['during']}")

@@ -93,9 +93,10 @@ def legend(suggestion: Suggestion) -> str:
     count = "Count: micro-batches of a weight update, and samples of each. "
     return (
         f"Rows named other: plans with another schedule, {more}number of IPUs or recomputation. "
-        f"{placement * _differ(rows, 'placement')}IPUs: IPUs of a replica x replicas. "
+        f"{placement * _differ(rows, 'placement')}IPUs: IPUs per replica, times the number of replicas. "
         f"{count * _differ(rows, 'micro_batch_size')}Recompute: before each backward pass (apart) or within it "
-        "(inside). Memory: used share of the memory of the fullest IPU; the plan fits unless another word follows. "
+        "(inside). Memory: used share of the memory of the fullest IPU, followed by "
+        f'"{analysis.Fits.NO}" or "{analysis.Fits.WITHOUT_CODE}" if the plan is too large. '
         "Ratio: time per sample divided by the best plan's."
     )
 

@@ -92,7 +92,7 @@ class Searched:
         return (
             f"Searched: {counted(self.choices, 'combination')} of schedule, IPUs, replicas and use of memory; a rule "
             f"refuses {self.refused.total()} of them{large}. A lower bound of the time was computed for "
-            f"{counted(self.bounded, 'cut')} of the model into stages, and {counted(self.simulated, 'plan')} "
+            f"{counted(self.bounded, 'way')} to cut the model into stages, and {counted(self.simulated, 'plan')} "
             f"{'was' if self.simulated == 1 else 'were'} simulated.{misfits}"
         )
 

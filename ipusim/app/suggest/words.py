@@ -102,10 +102,10 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     job, trial = suggestion.job, suggestion.trial
     room = f" with {PRODUCTS_IN_HALF}" if suggestion.added_options else ""
     if suggestion.plan is None:
-        keep = "Take" if suggestion.added_options else "Keep"
-        yield f"{keep} the given plan{room}: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
+        given = f"Best plan: the given plan{room}," if room else "Keep the given plan:"
+        yield f"{given} {plan_words(job)}. Nothing faster {_proof(suggestion)}."
     else:
-        yield f"Take {plan_words(job)}{',' * bool(room)}{room}."
+        yield f"Best plan: {plan_words(job)}{',' * bool(room)}{room}."
     period = "A weight update" if job.program.shape.training else "An execution"
     yield f"{period} takes {_time(trial)}: {_rate(trial)}."
     equals = [
@@ -187,10 +187,10 @@ def plan_words(job: Job) -> str:
     if shape.recompute or shape.recompute_inline:
         parts.append("activations recomputed")
     if job.program.offload.weight_update_variables and any(stage.state_bytes for stage in job.program.stages):
-        in_parts = " (a part per replica)" if job.program.offload.sharded_state else ""
+        in_parts = " (split over the replicas)" if job.program.offload.sharded_state else ""
         parts.append(f"optimizer state in Streaming Memory{in_parts}")
     elif job.program.offload.sharded_update:
-        parts.append("a part of the optimizer state per replica")
+        parts.append("optimizer state split over the replicas")
     if job.memory.footprint.moves and (activations := job.program.moved_activations) is not None:
         parts.append(f"activations moved to {activations.to.replace('_', ' ')}")
     if job.program.offload.variables_on_host:
@@ -299,9 +299,9 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     yield legend(suggestion)
     if suggestion.by_ipus:
         yield (
-            "Best plan for each number of IPUs: used are the IPUs of a replica x replicas, and the possible gain is "
-            "the share of the time that another plan could save at most. Each number had an equal share of the search. "
-            "The next line describes the search that found the fastest plan."
+            "Best plan for each number of IPUs: used are the IPUs per replica, times the number of replicas; "
+            "the possible gain is the share of the time that another plan could save at most. Each number had an equal "
+            "share of the search. The next line describes the search that found the fastest plan."
         )
     yield outcome.words()
     if left_out := outcome.refused[NEEDS_MEMORY]:
@@ -320,8 +320,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     yield from _products_kept(suggestion)
     if suggestion.searched.skipped_bound is None:
         yield (
-            "Proven: no plan within the options is faster. The lower bound of every plan that was not simulated is at "
-            "least the best time."
+            "Proven: of the plans that the options of this search (such as `--stages`) allow, none is faster. A plan "
+            "that fits was left out only if its lower bound shows that the plan is not faster."
         )
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason

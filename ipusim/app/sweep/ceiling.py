@@ -69,8 +69,8 @@ class SweepCeiling:
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{options}: ' if options else ''}Ceiling, the throughput with ever more micro-batches: "
-            f"{format_throughput(self.samples_per_s)}. Counts from {self.enough_count} on reach "
-            f"{float(ENOUGH_SHARE):.0%} of the ceiling, counts from {self.near_count} on "
+            f"{format_throughput(self.samples_per_s)}. Counts of {self.enough_count} and more reach "
+            f"{float(ENOUGH_SHARE):.0%} of the ceiling, counts of {self.near_count} and more reach "
             f"{float(NEAR_SHARE):.0%}{beyond}. {self._losses()}"
         )
 

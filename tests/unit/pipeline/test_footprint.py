@@ -92,10 +92,10 @@ def test_the_scenario_says_what_fits():
 
 
 MESSAGE = (
-    "pipeline.allow_recompute: Out of memory on IPU 0: 1.047 GiB in pass F0.6, without code, 175 MiB more than its "
-    "897 MiB. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. Set allow_recompute, "
-    "use the schedule interleaved with half the FIFO depth, or cut the model into more stages on more IPUs. With "
-    "memory: report the program runs anyway; `ipusim check` lists the memory and time of each change."
+    "pipeline.allow_recompute: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than the 897 MiB of an "
+    "IPU; code is not included. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. Set "
+    "allow_recompute, use the schedule interleaved with half the FIFO depth, or cut the model into more stages on more "
+    "IPUs. With memory: report the program runs anyway; `ipusim check` lists the memory and time of each change."
 )
 
 
@@ -159,7 +159,7 @@ def test_all_ipus_that_are_as_full_as_the_fullest_are_named():
     assumed = replace(held, ipus=(replace(first, assumed_bytes=64), *others))
     full = f"{format_bytes(one.bytes)} of 1 MiB"
     begin = "Memory: every IPU fits; the fullest"
-    assert Fit(plan, held, (one, *rest), 2**20).verdict() == f"{begin} is IPU 0 with {full}, without code."
-    assert Fit(plan, held, same, 2**20).verdict() == f"{begin} are IPUs 0 to 3 with {full} each, without code."
+    assert Fit(plan, held, (one, *rest), 2**20).verdict() == f"{begin} is IPU 0 with {full}; code is not included."
+    assert Fit(plan, held, same, 2**20).verdict() == f"{begin} are IPUs 0 to 3 with {full} each; code is not included."
     assert Fit(plan, held, (one, rest[0], *same[2:]), 2**20).verdict().startswith(f"{begin} are IPUs 0, 2 and 3 with ")
     assert Fit(plan, assumed, same, 2**20).verdict() == f"{begin} are IPUs 0 to 3 with {full} each."

@@ -4,7 +4,7 @@ import pytest
 
 from ipusim.app.fidelity.throughput_rows import MODELS
 from ipusim.app.scenario import load_job
-from ipusim.runs.error_ranges import kind_of
+from ipusim.runs.error_ranges import error_words, kind_of
 from tests.scenarios import SCENARIOS
 
 BLOCKS = [f"4.layers.{name}" for name in ("attention", "attention_norm", "feedforward", "feedforward_norm")]
@@ -24,3 +24,11 @@ def test_a_small_network_stays_small_with_a_frozen_layer():
     job = load_job(SCENARIOS / "mnist_cnn.yaml", ["model.layers.0.trainable=false"])
     assert sum(stage.untrained_bytes for stage in job.program.stages)
     assert kind_of(job) == "small networks"
+
+
+def test_a_range_names_the_models_and_runs_of_its_trainings():
+    """Groups of convolutions are no model: the networks that have them are."""
+    words = [error_words(load_job(MODELS / f"{name}.yaml")) for name in ("squad_base", "resnext101", "unet")]
+    assert words[0].endswith(" (estimated from 6 published fine-tunings of BERT)")
+    assert words[1].endswith(" (estimated from 6 published trainings of networks with grouped convolutions)")
+    assert words[2] == "not known: only 1 published training of this kind (U-Nets)"

@@ -196,7 +196,7 @@ code_bytes: 150 MiB
 """
     with pytest.raises(ScenarioMemoryError) as caught:
         load(text)
-    assert "Largest: products while they run " in str(caught.value)
+    assert "Largest: temporary data of matrix products " in str(caught.value)
     assert (
         "Give products less memory, by availableMemoryProportion in system.matmuls.poplar_options or "
         "system.convolutions.poplar_options, or cut the model into more stages on more IPUs."

@@ -232,7 +232,7 @@ def test_of_equally_fast_runs_behind_the_best_all_are_named():
     assert said(found)[1].endswith(f" per weight update; {less:.1%} less time than the next, gpipe and 1f1b.")
     four = Comparison(compare(FOUR, ("sequential", "gpipe", "1f1b", "zero_bubble_h1"), ["point_to_point"]))
     assert " less time than the next, gpipe and 1f1b, and " in said(four)[0]
-    assert said(four)[0].endswith(" less time than the first, sequential.")
+    assert said(four)[0].endswith(" less time than the first row, sequential.")
 
 
 def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
@@ -249,6 +249,8 @@ def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
     ]  # fmt: skip
     assert [row["difference"] for row in ComparisonResult(found).data()] == pytest.approx([0, 0, 33 / 40 - 1, 0])
     assert (found.best, [group.best for group in found.groups]) == (None, [found.rows[2], found.rows[3]])
+    slow = Comparison(compare(FOUR, ("sequential", "interleaved", "grouped"), ["lock_step", "point_to_point"]))
+    assert said(slow)[0].endswith(" less time than the first row of this mode, sequential.")
     assert time_words(found) == "time per weight update, each sync mode by itself"
     assert [row_words(found, row).split(", ")[1] for row in found.rows] == ["reference", "reference", "-17.5%", "0%"]
 
@@ -352,14 +354,14 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     more = found.cost(interleaved) / found.cost(grouped) - 1
     assert first.startswith("Best of the runs that fit: interleaved in lock-step, ")
     assert first.endswith(
-        f"; {less:.1%} less time than the next, sharded, and {more:.1%} more time than the first, grouped, "
-        "which does not fit."
+        f"; {less:.1%} less time than the next, sharded, and {more:.1%} more time than the first row, "
+        "grouped, which does not fit."
     )
     would = 1 - found.cost(grouped) / found.cost(interleaved)
     assert second.startswith(f"grouped in lock-step: would take {would:.1%} less time, but does not fit: Out of memory")
     assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
-    assert front.startswith("Best trade-offs of time and memory, the front: interleaved (")
-    assert front.endswith(". For each of these runs, every faster run needs more memory.")
+    assert front.startswith("Best trade-offs of time and memory (the front): interleaved (")
+    assert front.endswith(". Any run that is faster than one of these needs more memory than that one.")
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
     assert marks["grouped"] == "does not fit"
     assert marks["interleaved"] == "best, front"
@@ -385,6 +387,9 @@ def test_a_refused_one_is_a_row_with_its_reason():
     assert said(found)[0].startswith("Best of those that run: sharded in lock-step, ")
     why, *_ = reasons(found)
     assert why.startswith("grouped in lock-step: refused: The number of iterations of the pipeline must be a multiple")
+    four = ("grouped", "sequential", "gpipe", "1f1b")
+    found = Comparison(compare(FOUR.replace({"pipeline.gradient_accumulation_count": 9}), four, ["lock_step"]))
+    assert said(found)[0].endswith(" less time than the first row that ran, sequential.")
     refused = Comparison(compare(LARGE.replace({"memory": "error"})))
     assert refused.rows[0].memory == compare(LARGE)[0].memory
     assert said(refused)[0].startswith("Best of the runs that fit: interleaved")
