@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
@@ -39,17 +39,22 @@ class Draws:
         variance = log1p(float(self.deviation) ** 2)
         return Fraction(floor(PARTS * exp(-FARTHEST * sqrt(variance) - variance / 2)), PARTS)
 
-    def parts(self, ipu: int, kind: int, stage: int, execution: int, micro_batch: int) -> int:
-        """Return a factor of pass duration, as a multiple of 1 / :data:`PARTS`.
+    def parts(self, ipu: int, execution: int, passes: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Return the factors of pass durations, as multiples of 1 / :data:`PARTS`.
 
         Args:
-            ipu: IPU of the pass.
-            kind: kind of the pass's span.
-            stage: stage of the pass.
-            execution: execution of the pass.
-            micro_batch: micro-batch of the pass.
+            ipu: IPU of the passes.
+            execution: execution of the passes.
+            passes: kind of the span, stage and micro-batch of each pass.
         """
-        return self._block(ipu, kind, stage, execution, micro_batch // BLOCK)[micro_batch % BLOCK]
+        blocks = [(ipu, int(kind), stage, execution, micro_batch // BLOCK) for kind, stage, micro_batch in passes]
+        distinct = list(dict.fromkeys(blocks))
+        if len(distinct) == 1:
+            drawn = [self._block(*distinct[0])]
+        else:
+            drawn = drawn_parts([(self.seed, *block) for block in distinct], self.deviation).tolist()
+        parts_of = dict(zip(distinct, drawn, strict=True))
+        return [parts_of[block][micro_batch % BLOCK] for block, (*_, micro_batch) in zip(blocks, passes, strict=True)]
 
     def _draw(self, *key: int) -> list[int]:
         """Return the factors of a block of micro-batches."""

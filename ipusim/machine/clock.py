@@ -19,7 +19,7 @@ from simpy.events import NORMAL
 from ipusim.hardware.resources import Resource
 from ipusim.machine.disturbances import Pace, PieceOfWork, Task
 from ipusim.machine.resources import Workers
-from ipusim.machine.speeds import Speeds
+from ipusim.machine.speeds import RealCycles, Speeds
 from ipusim.timeline.kinds import SpanKind
 
 Process = Generator[simpy.Event, Any, Any]
@@ -163,8 +163,8 @@ class Clock(simpy.Environment):
         """Return the least duration of an IPU's passes, relative to their duration at full speed."""
         return Fraction(1) if self.steady else self._speeds.least_pass(ipu)
 
-    def real_cycles_of(self, workers: Workers) -> Callable[[PieceOfWork, int], int] | None:
-        """Return a function from a pass's full-speed cycles to real cycles; None if the start cycle matters."""
+    def real_cycles_of(self, workers: Workers) -> RealCycles | None:
+        """Return a function to the real cycles of an IPU's passes; None if the start cycle matters."""
         (worker,) = workers
         return self._speeds.real_cycles_of(worker)
 

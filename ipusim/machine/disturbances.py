@@ -58,6 +58,8 @@ class PieceOfWork(NamedTuple):
 
 #: A kind of work, or a particular pass.
 Task = SpanKind | PieceOfWork
+#: A pass of an execution: kind of the span, stage and micro-batch.
+PassKey = tuple[SpanKind, int, int]
 #: Speed of a resource (1 is full speed, 0 a standstill), and the cycle of the next change; None for a speed above 0
 #: that never changes.
 Pace = tuple[Fraction, int | None]
@@ -90,8 +92,9 @@ class SpeedRule(NamedTuple):
         touches: function that tells whether the rule ever slows or delays a resource; by default True for every
             resource.
         passes: whether the rule slows only passes.
-        factor: function from (resource, work) to the relative duration as numerator and denominator, because whole
-            numbers are quicker than fractions. None if the duration depends on the start cycle.
+        factors: function from (resource, execution, passes) to the relative durations of the execution's passes, each
+            as numerator and denominator, because whole numbers are quicker than fractions. None if a duration depends
+            on the start cycle.
         least: least duration of a pass relative to its duration at full speed; 0 if unknown.
         windows: periods of lower speed or delay by resource, for any work. A table is quick to search if there are
             many disturbances.
@@ -103,7 +106,7 @@ class SpeedRule(NamedTuple):
     changes: tuple[int, ...] = ()
     touches: Callable[[Resource], bool] = lambda worker: True  # noqa: ARG005
     passes: bool = False
-    factor: Callable[[Resource, PieceOfWork], tuple[int, int]] | None = None
+    factors: Callable[[Resource, int, Sequence[PassKey]], list[tuple[int, int]]] | None = None
     least: Fraction = FULL_SPEED
     windows: Mapping[Resource, tuple[SlowPeriod, ...]] = MappingProxyType({})
 
@@ -153,27 +156,27 @@ def _jitter(disturbance: Jitter, system: System) -> SpeedRule | None:  # noqa: A
     def touches(worker: Resource) -> bool:
         return worker.kind == "IPU" and disturbance.ipu in (None, worker.name)
 
-    def factor(worker: Resource, work: PieceOfWork) -> tuple[int, int]:
-        return draws.parts(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), PARTS
+    def factors(worker: Resource, execution: int, passes: Sequence[PassKey]) -> list[tuple[int, int]]:
+        return [(parts, PARTS) for parts in draws.parts(int(worker.name), execution, passes)]
 
     def pace(worker: Resource, work: PieceOfWork, _: int) -> Pace:
-        numerator, denominator = factor(worker, work)
+        ((numerator, denominator),) = factors(worker, work.execution, [(work.kind, work.stage, work.micro_batch)])
         return Fraction(denominator, numerator), None
 
-    return SpeedRule(pace, None, touches=touches, passes=True, factor=factor, least=draws.least)
+    return SpeedRule(pace, None, touches=touches, passes=True, factors=factors, least=draws.least)
 
 
 @rule.register
 def _stated_lengths(disturbance: StatedLengths, system: System) -> SpeedRule | None:  # noqa: ARG001
-    def factor(_: Resource, work: PieceOfWork) -> tuple[int, int]:
-        return disturbance.factors[work.kind, work.stage, work.micro_batch]
+    def factors(_: Resource, execution: int, passes: Sequence[PassKey]) -> list[tuple[int, int]]:  # noqa: ARG001
+        return [*map(disturbance.factors.__getitem__, passes)]
 
-    def pace(worker: Resource, work: PieceOfWork, _: int) -> Pace:
-        numerator, denominator = factor(worker, work)
+    def pace(_: Resource, work: PieceOfWork, cycle: int) -> Pace:  # noqa: ARG001
+        numerator, denominator = disturbance.factors[work.kind, work.stage, work.micro_batch]
         return Fraction(denominator, max(numerator, 1)), None
 
     is_ipu = lambda worker: worker.kind == "IPU"  # noqa: E731
-    return SpeedRule(pace, None, touches=is_ipu, passes=True, factor=factor, least=Fraction(0))
+    return SpeedRule(pace, None, touches=is_ipu, passes=True, factors=factors, least=Fraction(0))
 
 
 @rule.register
@@ -267,7 +270,7 @@ def _for_logical_ipus(rule: SpeedRule, moves: Sequence[IpuMove]) -> SpeedRule:
         speed, next_change = rule.pace(worker, work, cycle) if rule.touches(worker) else (FULL_SPEED, None)
         return speed, min([*later_moves, *([] if next_change is None else [next_change])], default=None)
 
-    return rule._replace(pace=pace, touches=touches, factor=None)
+    return rule._replace(pace=pace, touches=touches, factors=None)
 
 
 def _windows_for_logical_ipus(

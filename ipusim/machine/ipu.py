@@ -14,6 +14,7 @@ from ipusim.machine.columns import MARK, InstructionColumns
 from ipusim.machine.disturbances import PieceOfWork
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
+from ipusim.machine.speeds import RealCycles
 from ipusim.pipeline.instructions import NONE, PASSES
 from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind
 
@@ -111,18 +112,18 @@ class Ipu:
             cause = yield from self._wait_between(ipu, execution + 1, first_step + steps - 1, cause)
             cycle = clock.now
 
-    def _cycles(self, real_cycles: Callable[[PieceOfWork, int], int] | None) -> Sequence[int]:
+    def _cycles(self, real_cycles: RealCycles | None) -> Sequence[int]:
         """Return the cycles of an execution's instructions, at full speed without ``real_cycles``."""
         columns = self._columns
         if real_cycles is None:
             return columns.cycles
-        rows = zip(columns.code, columns.cycles, columns.stage, columns.micro_batch, strict=True)
-        return [
-            real_cycles(PieceOfWork(_KINDS[code], stage, micro_batch, self.execution), cycles)
-            if code < PASSES
-            else cycles
-            for code, cycles, stage, micro_batch in rows
-        ]
+        rows = [row for row, code in enumerate(columns.code) if code < PASSES]
+        keys = [(_KINDS[columns.code[row]], columns.stage[row], columns.micro_batch[row]) for row in rows]
+        cycles = list(columns.cycles)
+        of_passes = real_cycles(self.execution, keys, [cycles[row] for row in rows])
+        for row, cycles_of_pass in zip(rows, of_passes, strict=True):
+            cycles[row] = cycles_of_pass
+        return cycles
 
     def _spend(self, workers: resources.Workers, kind: SpanKind, cycles: int) -> Moment:
         """Spend a pass's time under disturbances that depend on stage and micro-batch."""

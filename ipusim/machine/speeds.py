@@ -15,10 +15,13 @@ from typing import NamedTuple
 
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.disturbances import FULL_SPEED, Pace, PieceOfWork, SlowPeriod, SpeedRule, Task, rules_of
+from ipusim.machine.disturbances import FULL_SPEED, Pace, PassKey, PieceOfWork, SlowPeriod, SpeedRule, Task, rules_of
 from ipusim.machine.run_changes import Skip
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.kinds import SpanKind
+
+#: Function from an execution, its passes, and their cycles at full speed, to real cycles.
+RealCycles = Callable[[int, Sequence[PassKey], Sequence[int]], list[int]]
 
 
 class SpeedStretch(NamedTuple):
@@ -138,21 +141,22 @@ class Speeds:
         course = self.courses.get(worker)
         return SpeedStretch(FULL_SPEED, 0, None) if course is None else course.stretch_at(cycle)
 
-    def real_cycles_of(self, worker: Resource) -> Callable[[PieceOfWork, int], int] | None:
-        """Return a function from a piece of work and its cycles at full speed to real cycles.
+    def real_cycles_of(self, worker: Resource) -> RealCycles | None:
+        """Return a function from an execution, its passes, and their cycles at full speed, to real cycles.
 
-        None if the real cycles depend on the cycle in which the work begins.
+        None if the real cycles depend on the cycle in which a pass begins.
         """
-        factors = [speed_rule.factor for speed_rule in self._rules_of(worker, None)]
-        if None in factors or worker in self.courses:
+        rules = [speed_rule.factors for speed_rule in self._rules_of(worker, None)]
+        if None in rules or worker in self.courses:
             return None
 
-        def real_cycles(work: PieceOfWork, cycles: int) -> int:
-            denominator = 1
-            for factor in factors:
-                rule_numerator, rule_denominator = factor(worker, work)  # type: ignore[misc]
-                cycles, denominator = cycles * rule_numerator, denominator * rule_denominator
-            return -(-cycles // denominator)
+        def real_cycles(execution: int, passes: Sequence[PassKey], cycles: Sequence[int]) -> list[int]:
+            by_rule = [factors(worker, execution, passes) for factors in rules]  # type: ignore[misc]
+            products, *others = by_rule or [[(1, 1)] * len(passes)]
+            for other in others:
+                products = [(a * b, c * d) for (a, c), (b, d) in zip(products, other, strict=True)]
+            rows = zip(cycles, products, strict=True)
+            return [-(-number * numerator // denominator) for number, (numerator, denominator) in rows]
 
         return real_cycles
 

@@ -17,7 +17,7 @@ COUNT = 20_000
 def test_draws_are_lognormal_with_a_mean_of_1(deviation: Fraction) -> None:
     """Within four standard errors; logarithms are normal: two thirds of them within one standard deviation."""
     draws = Draws(7, deviation)
-    drawn = [draws.parts(2, 0, 1, 0, number) / PARTS for number in range(COUNT)]
+    drawn = [parts / PARTS for parts in draws.parts(2, 0, [(0, 1, number) for number in range(COUNT)])]
     assert fmean(drawn) == pytest.approx(1, abs=4 * float(deviation) / COUNT**0.5)
     assert stdev(drawn) == pytest.approx(float(deviation), rel=0.05)
     logarithms = [log(each) for each in drawn]
@@ -26,15 +26,19 @@ def test_draws_are_lognormal_with_a_mean_of_1(deviation: Fraction) -> None:
 
 
 def test_a_draw_depends_on_each_of_its_keys_and_on_no_other_draw() -> None:
-    key = 7, Fraction(1, 20), 2, 0, 1, 0, 100
+    key = 7, Fraction(1, 20), 2, 0, 0, 1, 100
 
-    def drawn(seed: int, deviation: Fraction, *of: int) -> int:
-        return Draws(seed, deviation).parts(*of)
+    def drawn(seed: int, deviation: Fraction, ipu: int, execution: int, *of: int) -> int:
+        kind, stage, micro_batch = of
+        (parts,) = Draws(seed, deviation).parts(ipu, execution, [(kind, stage, micro_batch)])
+        return parts
 
     once = drawn(*key)
     others = [drawn(*key[:place], key[place] + 1, *key[place + 1 :]) for place in range(7)]
     assert len({once, *others}) == 8
     assert drawn(*key) == once
+    assert Draws(*key[:2]).parts(2, 0, [(0, 1, 100), (0, 1, 101), (0, 2, 100)])[0] == once
+    assert once > Draws(*key[:2]).least * PARTS > 0
 
 
 def test_ten_draws_are_what_they_have_always_been() -> None:
@@ -49,4 +53,4 @@ def test_ten_draws_are_what_they_have_always_been() -> None:
         assert drawn_parts(of, Fraction(1, 20))[:, :5].tolist() == draws
     kind = SpanKind.BACKWARD
     assert kind == 1
-    assert [Draws(2**31, Fraction(1, 20)).parts(11, kind, 64, 5, number) for number in range(5)] == draws[1]
+    assert Draws(2**31, Fraction(1, 20)).parts(11, 5, [(kind, 64, number) for number in range(5)]) == draws[1]
