@@ -217,7 +217,7 @@ def _front_words(comparison: Comparison) -> Iterator[str]:
         texts = [f"{comparison.label(row)} ({_figure_text(comparison, row, short=True)}, {_peak(row)})" for row in rows]
         trade_offs = f"Best trade-offs of time and memory{_mode(comparison)} (the front)"
         listed = enumerated(texts, _MOST_RUNS)
-        yield f"{trade_offs}: {listed}. Any run that is faster than one of these needs more memory than that one."
+        yield f"{trade_offs}: {listed}. Each of these runs needs less memory than every faster run."
 
 
 def comparison_table(comparison: Comparison) -> Table:

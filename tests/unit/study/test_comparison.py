@@ -361,7 +361,7 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     assert second.startswith(f"grouped in lock-step: would take {would:.1%} less time, but does not fit: Out of memory")
     assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
     assert front.startswith("Best trade-offs of time and memory (the front): interleaved (")
-    assert front.endswith(". Any run that is faster than one of these needs more memory than that one.")
+    assert front.endswith(". Each of these runs needs less memory than every faster run.")
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
     assert marks["grouped"] == "does not fit"
     assert marks["interleaved"] == "best, front"
