@@ -95,7 +95,7 @@ def test_points_are_ranked_and_told_by_it(changed):
 
 def test_a_journal_has_it(changed):
     _, printed = changed
-    assert "2 of 2 points are taken from an earlier, equal sweep." in printed
+    assert "2 of 2 points are taken from an earlier sweep." in printed
 
 
 def test_comparisons_and_expectations_know_it(changed):

@@ -82,6 +82,16 @@ def test_a_heat_map_tells_them_apart_too():
     assert [text.get_text() for text in panel.texts][-2:] == ["?", "×"]
 
 
+@pytest.mark.parametrize(("columns", "are_written"), [(8, True), (41, False)])
+def test_a_heat_map_has_numbers_if_they_fit_into_its_cells(columns, are_written):
+    axes = [ChartAxis("count", tuple(range(columns)), True), ChartAxis("size", (1, 2, 4), True)]
+    points = [(count, size) for count in range(columns) for size in (1, 2, 4)]
+    panel, _ = chart(axes, points, [123_456.0 + count for count, _ in points]).get_axes()
+    assert len(panel.texts) == (len(points) if are_written else 0)
+    cell = panel.bbox.width / columns
+    assert all(text.get_window_extent().width < cell for text in panel.texts)
+
+
 def test_the_circle_is_in_the_legend_where_one_is_drawn():
     axes = [COUNTS, ChartAxis("schedule", ("a", "b"), False)]
     points = [(count, name) for name in "ab" for count in (8, 12, 16)]

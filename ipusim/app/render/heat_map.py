@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -14,8 +15,8 @@ from ipusim.app.render.signs import SIGNS
 from ipusim.app.render.style import TEXT_SIZE
 from ipusim.base.units import format_figure
 
-#: Maximum number of cells with written numbers.
-_MOST_NUMBERS: Final = 160
+#: Maximum share of a cell's width for a number.
+_SHARE: Final = 0.9
 #: Maximum number of tick labels of an axis.
 _MOST_TICKS: Final = 16
 
@@ -54,6 +55,8 @@ def heat_map(
     ]
     panel.set_title("; ".join(texts), fontsize=TEXT_SIZE, loc="right")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
+    longest = max((_short(value) for value, *_ in values.values() if value is not None), key=len)
+    writes_numbers = _fits(longest, panel, grid)
     for (x, y), (value, fits, sign) in values.items():
         cell = columns.index(x), up.index(y)
         if value is None:
@@ -62,13 +65,22 @@ def heat_map(
         if not fits:
             corner = cell[0] - 0.5, cell[1] - 0.5
             panel.add_patch(Rectangle(corner, 1, 1, fill=False, hatch="///", edgecolor="#ffffff", linewidth=0))
-        if grid.size <= _MOST_NUMBERS:
+        if writes_numbers:
             ink = "#ffffff" if value < middle else "#000000"
             panel.text(*cell, _short(value), ha="center", va="center", fontsize=TEXT_SIZE, color=ink)
-    for (name, numbers), side in zip(axes, (panel.xaxis, panel.yaxis), strict=True):
-        ticks = range(0, len(numbers), -(-len(numbers) // _MOST_TICKS))
-        side.set_ticks(list(ticks), [f"{numbers[index]:,g}" for index in ticks])
+    for (name, option_values), side in zip(axes, (panel.xaxis, panel.yaxis), strict=True):
+        ticks = range(0, len(option_values), -(-len(option_values) // _MOST_TICKS))
+        side.set_ticks(list(ticks), [f"{option_values[index]:,g}" for index in ticks])
         side.set_label_text(name, fontsize=TEXT_SIZE)
+
+
+def _fits(text: str, panel: Axes, grid: npt.NDArray[np.float64]) -> bool:
+    """Return whether a text fits into a cell of a panel with this grid."""
+    written = panel.text(0, 0, text, fontsize=TEXT_SIZE)
+    box, whole = written.get_window_extent(), panel.get_window_extent()
+    written.remove()
+    rows, columns = grid.shape
+    return bool(columns * box.width <= _SHARE * whole.width and rows * box.height <= whole.height)
 
 
 def _short(value: float) -> str:

@@ -218,7 +218,7 @@ def verdict(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figu
         lines.append(f"And {counted(len(failures) - _MOST_REASONS, 'more reason')}: see the column message.")
     if swept.reused_count:
         verb = "is" if swept.reused_count == 1 else "are"
-        lines.append(f"{swept.reused_count} of {counted(number, 'point')} {verb} taken from an earlier, equal sweep.")
+        lines.append(f"{swept.reused_count} of {counted(number, 'point')} {verb} taken from an earlier sweep.")
     return lines
 
 
