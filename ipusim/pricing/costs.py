@@ -316,7 +316,14 @@ class Costs:
             yield from composites(plan)
 
     def pass_cycles(self, plan: Plan) -> npt.NDArray[np.int64]:
-        """Return the cycles of every instruction of a Plan that is a pass, at full speed; 0 for other instructions."""
+        """Return the cycles of a Plan's passes at full speed.
+
+        Args:
+            plan: the Plan to run.
+
+        Returns:
+            Cycles of every instruction, in the order of :attr:`Plan.instructions`; 0 for instructions that are no pass.
+        """
         _, code, stage, _, _ = plan.instructions.T
         prices = np.array(
             [

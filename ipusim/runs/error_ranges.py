@@ -85,13 +85,13 @@ def range_words(least: float, most: float) -> str:
     """Return a range of errors of throughputs in words.
 
     >>> range_words(-0.415, 0.759), range_words(0.29, 0.337), range_words(-0.1, -0.05)
-    ('41% too low to 76% too high', '29% to 34% too high', '10% to 5% too low')
+    ('from 41% too low to 76% too high', '29% to 34% too high', '10% to 5% too low')
     """
     ends = [round(error, 2) + 0.0 for error in (least, most)]
     sizes, sides = [f"{abs(end):.0%}" for end in ends], ["too low" if end < 0 else "too high" for end in ends]
     if sides[0] == sides[1]:
         return f"{' to '.join(sizes)} {sides[1]}"
-    return " to ".join(f"{size} {side}" for size, side in zip(sizes, sides, strict=True))
+    return f"from {sizes[0]} {sides[0]} to {sizes[1]} {sides[1]}"
 
 
 @cache

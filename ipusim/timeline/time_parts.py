@@ -50,9 +50,9 @@ _MEANINGS: Final = {
     TimePart.IMBALANCE: "extra time from passes of unequal lengths",
     TimePart.COPIES: "copies between IPUs, and the syncs before them",
     TimePart.RECOMPUTATION: "activations computed again",
-    TimePart.HOST: "transfers of data and embeddings, work of the host, and starts of session runs",
+    TimePart.HOST: "transfers of data and embeddings, work of the host, and the time to start session runs",
     TimePart.STREAMING: "loads and stores",
-    TimePart.UPDATE: "sums, gathers, and weight updates",
+    TimePart.UPDATE: "sums of gradients, gathers of weights, and weight updates",
     TimePart.DISTURBANCES: "slow, late, stalled, dead or lost parts",
 }
 

@@ -86,7 +86,7 @@ def test_results_of_several_go_to_a_folder_of_their_own(tmp_path):
     done = ipusim("compare", "a.yaml", "b.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("reports/comparison: comparison.json, comparison.png, comparison.svg\n")
-    assert "Best: a, grouped in lock-step, 25.19 us per weight update; as fast as b." in done.stdout
+    assert "Best: a (grouped in lock-step), 25.19 us per weight update; as fast as b." in done.stdout
 
 
 @pytest.mark.usefixtures("without_charts")

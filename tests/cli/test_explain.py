@@ -32,7 +32,7 @@ def test_the_verdict_comes_before_the_tables(tmp_path):
         "Parts of the time, 33,500 cycles",
         "Time of each IPU; 100% is 33,500 cycles",
         "Critical path, 33,500 cycles",
-        "Changes that help; now 3.148 us per sample",
+        "Changes that help; the present run takes 3.148 us per sample",
     ):
         assert title in done.stdout
     said = json.loads((tmp_path / "explanation.json").read_text())
@@ -113,7 +113,7 @@ def test_changes_of_ones_own_are_tried_alone_and_together(tmp_path):
     said = json.loads((tmp_path / "explanation.json").read_text())
     assert [each["change"] for each in said["what_if"]] == [*wanted]
     assert len(said["pairs"]) == 3
-    for each in (*wanted, "What if; now 3.148 us per sample", "Two changes at once"):
+    for each in (*wanted, "What if; the present run takes 3.148 us per sample", "Two changes at once"):
         assert each in done.stdout
     assert "Changes that help" not in done.stdout
 

@@ -369,7 +369,7 @@ def test_no_two_rows_of_the_table_read_the_same() -> None:
     assert len(set(others)) == len(others) > 1
     assert {row["placement"] for row in rows} >= {"around", "there_and_back"}
     legend = next(line for line in searched_lines(found) if line.startswith("Rows named other"))
-    assert "another schedule, placement, number of IPUs or recomputation. Placement: " in legend
+    assert "another schedule, placement, number of IPUs or recomputation. Column placement: " in legend
 
 
 def test_the_given_schedule_stays_where_others_are_as_fast() -> None:

@@ -140,7 +140,7 @@ def test_recomputation_hardware_and_the_best_split_give_what_scenarios_with_them
         float(2 * getattr(DEFAULT_RATES, f"{name}_bytes_per_s")) for name in ("machine_rung", "gateway_link")
     )
     links = (f"rates.link={link} B/s", f"rates.machine_rung={rung} B/s", f"rates.gateway_link={gateway} B/s")
-    assert found["every link twice as fast"].after == seconds(*links, scenario=scenario)
+    assert found["all links twice as fast"].after == seconds(*links, scenario=scenario)
     splits = [words for words in found if words.startswith("pipeline.splits=")]
     assert splits
     best = max((found[words] for words in splits), key=lambda each: each.gain)

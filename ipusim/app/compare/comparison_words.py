@@ -75,7 +75,7 @@ def _verdict_of_mode(group: Comparison) -> Iterator[str]:
         return
     yield _best_words(group, group.best)
     for row in _faster_but_too_large(group):
-        advantage = f"{_title_of(group, row)}{_mode(group)}: {_advantage_if_fitting(group, row, group.best)}"
+        advantage = f"{_title_of(group, row)}{_mode(group)} {_advantage_if_fitting(group, row, group.best)}"
         yield f"{advantage}, but {_memory_verdict(row)}"
 
 
@@ -311,8 +311,8 @@ def _by_how_much(comparison: Comparison, row: Row, reference: Row) -> str:
 def _advantage_if_fitting(comparison: Comparison, row: Row, best: Row) -> str:
     """Return the advantage of a row over the best, if it fitted."""
     if comparison.is_by_time:
-        return f"would take {_percent(1 - comparison.cost(row) / comparison.cost(best))} less time"
-    return f"would have {_percent(comparison.difference(row, best))} more samples/s"
+        return f"would take {_percent(1 - comparison.cost(row) / comparison.cost(best))} less time than the best"
+    return f"would have {_percent(comparison.difference(row, best))} more samples/s than the best"
 
 
 def time_words(comparison: Comparison) -> str:
@@ -349,8 +349,10 @@ def _figure_text(comparison: Comparison, row: Row, *, short: bool = False) -> st
 
 
 def _title_of(comparison: Comparison, row: Row) -> str:
-    """Return a row's title, with its sync mode."""
-    return comparison.titles[comparison.rows.index(row)]
+    """Return a row's title, with schedule and sync mode in brackets after the name of a run."""
+    title, label = comparison.titles[comparison.rows.index(row)], comparison.label(row)
+    details = title.removeprefix(f"{label}, ")
+    return title if details == title else f"{label} ({details})"
 
 
 def _multiple_text(number: float) -> str:

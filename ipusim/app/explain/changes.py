@@ -97,7 +97,7 @@ def _hardware(job: Job) -> Iterator[Change]:
         for name in LINKS:
             value = _DOUBLE * Fraction(getattr(system.rates, rates[name].attribute))
             link_rates[f"rates.{name}"] = f"{float(value):.17g} B/s"
-        yield Change("faster links", "every link twice as fast", link_rates, is_hardware=True)
+        yield Change("faster links", "all links twice as fast", link_rates, is_hardware=True)
 
     def with_faster_host(job: Job) -> tuple[Costs, System]:
         return runs.with_host(job.costs, lambda cycles: -(-cycles // _DOUBLE)), job.system

@@ -41,7 +41,8 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
             parts = " and ".join(f"{words} (now {share:.1%} of the time)" for words, share in shortened)
             subject = "This change saves" if len(first) == 1 else "These changes save"
             if len(causes) < len(first):
-                subject = f"Of these, {enumerated(causes)} save{'s' if len(causes) == 1 else ''}"
+                names = enumerated(causes)
+                subject = f"{names[0].upper()}{names[1:]} save{'s' if len(causes) == 1 else ''}"
             yield f"{subject} time mainly in {parts}."
     elif any(
         what_if.gain >= LEAST_GAIN
@@ -137,7 +138,8 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
     if len(cells) < len(rows):
         cells.append((f"{len(rows) - len(cells)} others", "", "", ""))
     header = ("change", "saves", "per sample", "memory")
-    return Table(f"{title}; now {format_seconds(float(rows[0].before))} per sample", header, tuple(cells))
+    present = f"the present run takes {format_seconds(float(rows[0].before))} per sample"
+    return Table(f"{title}; {present}", header, tuple(cells))
 
 
 def _fits(what_if: WhatIf) -> str:

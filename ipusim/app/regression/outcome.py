@@ -49,7 +49,7 @@ class Outcome:
         count = len(self.expectations)
         texts = [f"{count} expectation{'' if count == 1 else 's'}"] if count else []
         texts += ["pin"] if self.pinned else []
-        yield f"{self.ended:<10}  {self.path}: {' and '.join(texts) or 'no pin'}, {self.seconds:.1f} s"
+        yield f"{self.ended:<10}  {self.path}: {' and '.join(texts) or 'no pin'}, tested in {self.seconds:.1f} s"
         lines = [*self.missed, *self.difference.splitlines(), *filter(None, [self.times])]
         yield from (f"            {line}" for line in lines)
 

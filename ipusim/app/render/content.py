@@ -27,8 +27,10 @@ _NARROWEST_BOXES: Final = (3.0, 2.0)
 _LOWEST_BOX: Final = 1.6
 #: Upper bound of this minimum, as share of a row.
 _LARGEST_LOWEST: Final = 0.08
-#: Minimum distance of drawn sync points in points.
-_NARROWEST_SYNC: Final = 10.0
+#: Minimum distance of a drawn sync point from both neighbours, in points of a figure.
+_NARROWEST_SYNC: Final = 3.0
+#: Distance from both neighbours that at least half of the sync points must have, for any of them to be drawn.
+_USUAL_SYNC: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,8 @@ def content(
     gaps = np.diff(syncs, prepend=window.start, append=window.end) * points
     # The outermost sync points have a neighbour on one side only.
     gaps[0] = gaps[-1] = np.inf
-    is_apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
-    syncs = syncs[is_apart] if 2 * np.count_nonzero(is_apart) >= len(syncs) else syncs[:0]
+    least_gaps = np.minimum(gaps[:-1], gaps[1:])
+    syncs = syncs[(least_gaps >= _NARROWEST_SYNC) & (2 * np.count_nonzero(least_gaps >= _USUAL_SYNC) >= len(syncs))]
     periods = [(max(begin, window.start), min(end, window.end)) for begin, end in analysis.redone_work(timeline)]
     redone = tuple((begin, end) for begin, end in periods if begin < end)
     return Content(timeline, window, points, boxes, shares, syncs, phases, redone, ipus_to_a_row)

@@ -71,7 +71,7 @@ def _place(group: Sequence[int], groups: Sequence[Sequence[int]]) -> str:
     """Return a remark on the other parts, for the title of a part; empty for a single part."""
     if group is not groups[0]:
         return " (continued)"
-    return " (further columns follow below this table)" if groups[1:] else ""
+    return " (a second table below has further columns)" if groups[1:] else ""
 
 
 def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, remark: str = "") -> Part:

@@ -251,7 +251,7 @@ def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, s
     elif len(losses) > 1:
         yield (
             "mean loss",
-            f"{losses[0]:.4f} in the first step, {losses[-1]:.4f} in step {len(losses)}, the last{constant}",
+            f"{losses[0]:.4f} in the first step, {losses[-1]:.4f} in step {len(losses)} (the last){constant}",
         )
     elif losses:
         yield "mean loss", f"{losses[0]:.4f}{constant}"

@@ -88,16 +88,16 @@ def legend(suggestion: Suggestion) -> str:
     rows = plan_rows(suggestion)
     words = {"sync": "sync mode", "placement": "placement", "micro_batch_size": "micro-batch size"}
     more = "".join(f"{name}, " for key, name in words.items() if _differ(rows, key))
-    placement = "Placement: IPUs of the stages in order: straight (0,1), returning (0,1,0), around (0,1,0,1), "
+    placement = "Column placement: IPUs of the stages in order: straight (0,1), returning (0,1,0), around (0,1,0,1), "
     placement += "there_and_back (0,1,1,0), or given. "
-    count = "Count: micro-batches of a weight update, and samples of each. "
+    count = "Column count: micro-batches of a weight update, and samples of each. "
     return (
         f"Rows named other: plans with another schedule, {more}number of IPUs or recomputation. "
-        f"{placement * _differ(rows, 'placement')}IPUs: IPUs per replica, times the number of replicas. "
-        f"{count * _differ(rows, 'micro_batch_size')}Recompute: before each backward pass (apart) or within it "
-        "(inside). Memory: used share of the memory of the fullest IPU, followed by "
+        f"{placement * _differ(rows, 'placement')}Column IPUs: IPUs per replica, times the number of replicas. "
+        f"{count * _differ(rows, 'micro_batch_size')}Column recompute: before each backward pass (apart) or within it "
+        "(inside). Column memory: used share of the memory of the fullest IPU, followed by "
         f'"{analysis.Fits.NO}" or "{analysis.Fits.WITHOUT_CODE}" if the plan is too large. '
-        "Ratio: time per sample divided by the best plan's."
+        "Column ratio: time per sample divided by the best plan's."
     )
 
 

@@ -320,8 +320,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     yield from _products_kept(suggestion)
     if suggestion.searched.skipped_bound is None:
         yield (
-            "Proven: no plan is faster within the options of this search (such as `--stages`). The lower bound of "
-            "every other plan that fits shows this."
+            "Proven by lower bounds: no plan that fits is faster within the options of this search, such as the number "
+            "of stages."
         )
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason

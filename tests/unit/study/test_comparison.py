@@ -292,7 +292,7 @@ def test_a_function_that_states_no_sync_mode_runs_in_that_of_the_others_and_says
     own, other = asked.replace({"pipeline.schedule": "mine.py:mine"}), asked.replace({"pipeline.schedule": "1f1b"})
     beside = compare([ComparedItem(own, "mine.yaml"), ComparedItem(other, "1f1b.yaml")])
     assert [row.sync for row in beside] == [Sync.POINT_TO_POINT] * 2
-    assert f"mine.yaml, mine.py:mine in point-to-point: {note}" in [*reasons(Comparison(beside))]
+    assert f"mine.yaml (mine.py:mine in point-to-point): {note}" in [*reasons(Comparison(beside))]
     assert beside[0].times.makespan_cycles == beside[1].times.makespan_cycles == 33_000
 
 
@@ -358,7 +358,9 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
         "grouped, which does not fit."
     )
     would = 1 - found.cost(grouped) / found.cost(interleaved)
-    assert second.startswith(f"grouped in lock-step: would take {would:.1%} less time, but does not fit: Out of memory")
+    assert second.startswith(
+        f"grouped in lock-step would take {would:.1%} less time than the best, but does not fit: Out of memory"
+    )
     assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
     assert front.startswith("Best trade-offs of time and memory (the front): interleaved (")
     assert front.endswith(". Each of these runs needs less memory than every faster run.")
@@ -432,7 +434,7 @@ def test_where_work_differs_throughput_decides():
     assert found.best is found.rows[1]
     assert found.difference(found.rows[1], found.first_completed) == pytest.approx(rates[1] / rates[0] - 1)
     assert said(found) == [
-        f"Best: twice, grouped in lock-step, {rates[1]:,.0f} samples/s; {rates[1] / rates[0] - 1:.1%} more samples/s "
+        f"Best: twice (grouped in lock-step), {rates[1]:,.0f} samples/s; {rates[1] / rates[0] - 1:.1%} more samples/s "
         "than the next, four.",
         "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s.",
     ]
