@@ -77,6 +77,7 @@ class Clock(simpy.Environment):
         elapse: like ``spend``, for cycles that already include the workers' slowing.
         event_at: ``event_at(cycle)`` returns the event of a future cycle, for example a result of ``end``; its value is
             the cycle.
+        happen_at: ``happen_at(cycle, event, value)`` lets an event happen with a value in a future cycle.
     """
 
     end: Callable[[Workers, Task, int, int], int]

@@ -28,7 +28,7 @@ class _Accompanied(NamedTuple):
 
 
 class Recorder:
-    """Collects spans in order of their ends.
+    """Collects spans, nearly in order of their ends.
 
     Attributes:
         record: ``record(description, step, start, end, cause)`` appends a span and returns its number, used as the
