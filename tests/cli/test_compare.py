@@ -34,15 +34,17 @@ def test_scenarios_and_folders_stand_side_by_side(kept, tmp_path):
     done = ipusim("compare", MEMORY, kept, SMALL, "--schedules", "grouped,sharded", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     best, why, *_ = done.stdout.splitlines()
-    assert best.startswith("Best of the runs that fit: schedules_four_ipus, grouped in lock-step, 317,612 samples/s; ")
+    assert best.startswith(
+        "Best of the runs that fit: schedules_four_ipus.yaml, grouped in lock-step, 317,612 samples/s; "
+    )
     assert why == "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s."
     rows = rows_of(tmp_path)
     assert [row["name"] for row in rows] == [
         "memory_by_schedule.yaml, grouped",
         "memory_by_schedule.yaml, sharded",
         "kept, interleaved",
-        "schedules_four_ipus, grouped",
-        "schedules_four_ipus, sharded",
+        "schedules_four_ipus.yaml, grouped",
+        "schedules_four_ipus.yaml, sharded",
     ]
     assert [row["fits"] for row in rows] == ["does not fit", "fits", "fits", "not known", "not known"]
     assert [row["memory"] is None for row in rows] == [False, False, False, True, True]

@@ -253,10 +253,11 @@ def _check(items: Sequence[ComparedItem], has_variants: bool) -> None:
 
 
 def _sources(items: Sequence[ComparedItem]) -> list[str]:
-    """Return a distinct name for each item: its run name, else its file name, else the user's text."""
+    """Return distinct names of the same kind: names of runs, else names of files, else the user's texts."""
     names = [[run.name, Path(run.text).name, run.text] for run in items]
     counts = Counter(name for alternatives in names for name in dict.fromkeys(alternatives))
-    return [next((name for name in alternatives if counts[name] == 1), alternatives[-1]) for alternatives in names]
+    kinds = list(zip(*names, strict=True))
+    return list(next((kind for kind in kinds if all(counts[name] == 1 for name in kind)), kinds[-1]))
 
 
 def _variants(
