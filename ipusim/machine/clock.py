@@ -77,14 +77,15 @@ class Clock(simpy.Environment):
         elapse: like ``spend``, for cycles that already include the workers' slowing.
         event_at: ``event_at(cycle)`` returns the event of a future cycle, for example a result of ``end``; its value is
             the cycle.
-        happen_at: ``happen_at(cycle, event, value)`` lets an event happen with a value in a future cycle.
+        happen_at: ``happen_at(cycle, value, event)`` lets an event, by default a new event, happen with a value in a
+            future cycle, and returns the event.
     """
 
     end: Callable[[Workers, Task, int, int], int]
     spend: Callable[[Workers, Task, int], Moment]
     elapse: Callable[[Workers, Task, int], Moment]
     event_at: Callable[[int], Moment]
-    happen_at: Callable[[int, simpy.Event, object], None]
+    happen_at: Callable[..., simpy.Event]
 
     def __init__(self, speeds: Speeds | None = None) -> None:
         """Start at cycle 0; without ``speeds`` work always runs at full speed."""
@@ -106,9 +107,13 @@ class Clock(simpy.Environment):
             heappush(queue, (event._value, NORMAL, next(event_ids), event))
             return event
 
-        def happen_at(cycle: int, event: simpy.Event, value: object) -> None:
+        def happen_at(cycle: int, value: object, event: simpy.Event | None = None) -> simpy.Event:
+            if event is None:
+                event = new_event(simpy.Event)
+                event.env, event.callbacks = clock, []
             event._ok, event._value = True, value
             heappush(queue, (cycle, NORMAL, next(event_ids), event))
+            return event
 
         self.event_at, self.elapse, self.happen_at = event_at, elapse, happen_at
         if speeds is None:

@@ -121,20 +121,18 @@ class Delivery(Facility):
         if wait_event is None:
             self._arrivals[tensor] = end, span
         else:
-            self._clock.happen_at(end, wait_event, span)
+            self._clock.happen_at(end, span, wait_event)
         return end, span
 
     def _send_blocking(
         self, ipu: IpuId, stage: int, micro_batch: int, tensor: int, step: int, cause: int
     ) -> simpy.Event:
         """Hand a tensor to the links; return the event of its delivery."""
-        delivered = self._clock.event()
         way = self._ways[tensor // self._count]
         if way.is_lane:
-            end, span = self._send_on_lane(tensor, way, step, cause)
-            self._clock.happen_at(end, delivered, span)
-            return delivered
+            return self._clock.happen_at(*self._send_on_lane(tensor, way, step, cause))
         self._send(ipu, stage, micro_batch, tensor, step, cause)
+        delivered = self._clock.event()
         if tensor in self._on_way:
             self._blocking[tensor] = delivered
         else:
@@ -185,9 +183,7 @@ class Delivery(Facility):
             end, span = arrival
             if end <= self._clock.now:
                 return cause
-            event = simpy.Event(self._clock)
-            self._clock.happen_at(end, event, span)
-            return event, self._wait_descriptions[ipu.number]
+            return self._clock.happen_at(end, span), self._wait_descriptions[ipu.number]
         transfer = self._on_way.get(tensor)
         if transfer is not None and transfer.is_alone and transfer.end_event is not None:
             event = transfer.end_event  # if another tensor shares the links later, the links call the waiting IPU

@@ -127,7 +127,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
     more_rows = [what_if for what_if in rows if what_if not in first][: max(_MOST_ROWS - len(first), 0)]
     cells = [
         (
-            what_if.change.words,
+            _name(what_if),
             _saves(what_if),
             "-" if what_if.after is None else format_seconds(float(what_if.after)),
             _fits(what_if),

@@ -319,10 +319,7 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         yield f"A second search, of plans whose matrix products have {room}: {ways}, {plans} simulated."
     yield from _products_kept(suggestion)
     if suggestion.searched.skipped_bound is None:
-        yield (
-            "Proven by lower bounds: no plan that fits is faster within the options of this search, such as the number "
-            "of stages."
-        )
+        yield f"Proven by lower bounds: no plan of this search that fits is faster. {_kept_words(suggestion)}"
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason
         smaller_search = "search limited by `--replicas`, `--ipus` or `--schedules`"
@@ -331,6 +328,14 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
             f"Not proven: {end} ended the search; another plan could take {gap} less time at most. {remedy} may find a "
             "faster plan."
         )
+
+
+def _kept_words(suggestion: Suggestion) -> str:
+    """Return a sentence on what all plans of a search have in common."""
+    kept = ["global batch"]
+    kept += ["micro-batch size"] if suggestion.limits.micro_batch_sizes is None else []
+    kept += [] if suggestion.added_options else ["memory of matrix products"]
+    return f"All plans of the search have the same {enumerated(kept)}."
 
 
 def _products_kept(suggestion: Suggestion) -> Iterator[str]:
