@@ -79,5 +79,11 @@ CONTROL_FLOW: Final[dict[str, ControlMaker]] = {
     "PartitionedCall": _call,
     "StatefulPartitionedCall": _call,
 }
-#: Operation types whose bodies may have effects, so nodes run even if no node reads the results.
-RUNS_WITH_EFFECT: Final = frozenset({"While", "If", "Case", "StatefulPartitionedCall"})
+#: Operation types whose bodies have effects, so nodes run even if no node reads the results; each with the type of
+#: the same operation without effects.
+WITHOUT_EFFECTS: Final = {
+    "While": "StatelessWhile",
+    "If": "StatelessIf",
+    "Case": "StatelessCase",
+    "StatefulPartitionedCall": "PartitionedCall",
+}

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from ipusim.ipu.graph.control_flow import RUNS_WITH_EFFECT
+from ipusim.ipu.graph.control_flow import WITHOUT_EFFECTS
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.registry import entry_of
 
@@ -17,7 +17,7 @@ SHARED_TYPES: Final = frozenset({"Const", "VarHandleOp"})
 def runs_for_effect(node: Node) -> bool:
     """Tell whether a node runs even if no node reads the results."""
     entry = entry_of(node)
-    return node.type in RUNS_WITH_EFFECT or (entry is not None and entry.effect)
+    return node.type in WITHOUT_EFFECTS or (entry is not None and entry.effect)
 
 
 class NeededNodes:

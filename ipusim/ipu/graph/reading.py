@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.ipu.graph.control_flow import WITHOUT_EFFECTS
+from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output, StaticShape
 from ipusim.ipu.graph.tensorflow_import import load
 
@@ -46,7 +48,8 @@ def read_node(operation: Any) -> Node:
 def read_graph(graph: Any) -> Graph:
     """Return a TensorFlow graph as nodes, including called functions.
 
-    Read a graph only after building gradients: a loop's gradient adds results to the loop.
+    Read a graph only after building gradients: a loop's gradient adds results to the loop. TensorFlow counts draws as
+    effects of a branch, loop or call; here such a node becomes the operation without effects.
 
     Args:
         graph: a ``tf.Graph``, or a function body's ``FuncGraph``.
@@ -59,7 +62,44 @@ def read_graph(graph: Any) -> Graph:
     for placeholder, name in captured_variables(graph):
         if placeholder in nodes:  # a captured handle becomes a variable handle of this graph
             nodes[placeholder] = replace(nodes[placeholder], type="VarHandleOp", attributes={"shared_name": name})
-    return Graph(nodes, functions, *_ends(graph))
+    pure = _functions_without_effects(functions)
+    for name, body in functions.items():
+        functions[name] = replace(body, nodes=_with_types(body.nodes, functions, pure))
+    return Graph(_with_types(nodes, functions, pure), functions, *_ends(graph))
+
+
+def _functions_without_effects(functions: Mapping[str, Graph]) -> set[str]:
+    """Return names of functions without effects, in their own nodes or in called functions."""
+    pure, before = set(functions), 0
+    while len(pure) != before:
+        before = len(pure)
+        pure = {
+            name
+            for name in pure
+            if not any(_has_effect(node, functions, pure) for node in functions[name].nodes.values())
+        }
+    return pure
+
+
+def _has_effect(node: Node, functions: Mapping[str, Graph], pure: set[str]) -> bool:
+    """Tell whether a node has an effect, or calls a function that is not in ``pure``."""
+    return runs_for_effect(node) and not (node.type in WITHOUT_EFFECTS and _called_by(node, functions) <= pure)
+
+
+def _with_types(nodes: Mapping[str, Node], functions: Mapping[str, Graph], pure: set[str]) -> dict[str, Node]:
+    """Return nodes with the operation without effects for calls of functions in ``pure``."""
+    return {
+        name: replace(node, type=WITHOUT_EFFECTS[node.type])
+        if node.type in WITHOUT_EFFECTS and not _has_effect(node, functions, pure)
+        else node
+        for name, node in nodes.items()
+    }
+
+
+def _called_by(node: Node, functions: Mapping[str, Graph]) -> set[str]:
+    """Return names of the functions among a node's attributes."""
+    values = (value if isinstance(value, list) else [value] for value in node.attributes.values())
+    return {text for value in values for text in value if isinstance(text, str) and text in functions}
 
 
 def captured_variables(graph: Any) -> Iterator[tuple[str, str]]:

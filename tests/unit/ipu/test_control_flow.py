@@ -83,3 +83,20 @@ def test_a_branch_of_a_loop_on_the_device_may_be_an_operation():
 
         ran = run(names, lambda: ipu.loops.repeat(4, body, infeed_queue=infeed), outfeed, [infeed])
         assert ran.sent.tolist() == [1, 1, 2, 2]
+
+
+def test_a_branch_that_only_draws_needs_no_value_if_no_node_reads_it():
+    """As dropout of a Keras model that is built on placeholders, and then called on a micro-batch."""
+    with hosted_names() as names:
+        tf, ipu = names.tf, names.ipu
+        configure(names, 1)
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(ROWS))
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def body(x):
+            unread = tf.placeholder(tf.float32, [1])
+            tf.cond(tf.equal(x[0], 3.0), lambda: unread * tf.random.uniform([1]), lambda: unread)
+            return outfeed.enqueue(x)
+
+        ran = run(names, lambda: ipu.loops.repeat(4, body, infeed_queue=infeed), outfeed, [infeed])
+        assert ran.sent.tolist() == ROWS.tolist()
