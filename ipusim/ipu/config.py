@@ -50,7 +50,7 @@ class SelectionOrder(Enum):
 class DeviceConnectionType(Enum):
     """Time of a program's attachment to its device.
 
-    Without effect: a simulated device is always available.
+    A simulated device is always available. With ``ALWAYS`` a program may offload without ``enable_remote_buffers``.
     """
 
     ALWAYS = "ALWAYS"

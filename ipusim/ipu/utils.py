@@ -75,7 +75,7 @@ def reset_ipu_seed(
     Args:
         seed, device, cpu_device, experimental_identical_replicas: without effect.
     """
-    checks.whole("seed", seed)
+    checks.integer("seed", seed)
     checks.text("device", device)
     checks.text("cpu_device", cpu_device)
     checks.truth("experimental_identical_replicas", experimental_identical_replicas)

@@ -21,13 +21,14 @@ from ipusim.api import (
     System,
     analysis,
     assemble,
+    hardware,
     pipelines,
     rules,
     runs,
     schedules,
 )
 from ipusim.base.errors import OutOfMemoryError, ProgramError
-from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.config import DeviceConnectionType, IPUConfig
 from ipusim.ipu.runtime.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, poplar_options
@@ -38,6 +39,12 @@ from ipusim.ipu.runtime.program_state import configured
 _SINGLE: Final = schedules.find("single")
 #: Option without a scenario key: number of replicas that normalise a batch together.
 STATISTICS_GROUP: Final = "statistics_group"
+#: Options that need remote memory.
+_OFFLOADS: Final = (
+    "offload_weight_update_variables",
+    "offload_gradient_accumulation_buffers",
+    "offload_activations",
+)
 #: Note for loops: without a pipeline, I/O tiles do not overlap feeds with computation.
 _NOT_OVERLAPPED: Final = (
     "io_tiles.place_ops_on_io_tiles will have no effect: only pipelines with PipelineSchedule.Grouped overlap their "
@@ -59,11 +66,24 @@ def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Seque
         RemoteMemoryError: if the program offloads without Streaming Memory.
         OutOfMemoryError: if the program does not fit the IPUs.
     """
-    with _errors_in_graphcores_names():
-        job = assemble(request)
     configuration = config or configured() or IPUConfig()
+    with _errors_in_graphcores_names():
+        job = assemble(_with_remote_memory(request, configuration))
     overlap_note = (_NOT_OVERLAPPED,) if _ignores_io_tiles(job.schedule, configuration) else ()
     return replace(job, notes=(*job.notes, *configuration.notes(), *notes_of_queue, *notes(), *overlap_note))
+
+
+def _with_remote_memory(request: Request, config: IPUConfig) -> Request:
+    """Return a request with remote memory if the program offloads and is attached to a machine with this memory.
+
+    Graphcore ignores ``enable_remote_buffers`` under ``DeviceConnectionType.ALWAYS``, and asks the device instead.
+    """
+    options = request.options
+    has_memory = hardware.find_machine(options.system.name).streaming is not None
+    offloads = any(getattr(options.pipeline, name) is True for name in _OFFLOADS)
+    if not (offloads and has_memory and config.device_connection.type is DeviceConnectionType.ALWAYS):
+        return request
+    return request.replace({"system.enable_remote_buffers": True})
 
 
 def validate_options(options: Mapping[str, Any]) -> runs.Options:

@@ -169,6 +169,32 @@ def test_an_accumulating_optimizer_takes_any_other_and_shards_its_state_where_it
         placed(dtype=np.float16)
 
 
+def test_an_attached_machine_has_remote_memory_without_an_attribute(names):
+    kinds = names.ipu.config.DeviceConnectionType
+
+    def spans(**attributes):
+        names.tf.reset_default_graph()
+        configure(names, 1, **attributes)
+
+        def body(x):
+            w = names.tf.get_variable("w", initializer=np.ones(64, np.float32))
+            optimizer = names.ipu.optimizers.GradientAccumulationOptimizerV2(
+                names.tf.train.AdamOptimizer(0.1), 2, offload_weight_update_variables=True
+            )
+            with names.tf.control_dependencies([optimizer.minimize(names.tf.reduce_sum(w * x))]):
+                return names.tf.identity(x)
+
+        return looped(names, body, np.float32(1)).spans
+
+    assert spans() == spans(device_connection__enable_remote_buffers=True)
+    with pytest.raises(IpusimError, match="does not support remote memory"):
+        spans(device_connection__type=kinds.ON_DEMAND)
+
+
+def test_a_seed_may_be_negative(names):
+    names.ipu.utils.reset_ipu_seed(-(2**31))
+
+
 # Layers and operations.
 @pytest.mark.parametrize("function", ["group_norm", "instance_norm", "layer_norm"])
 def test_variables_of_a_normalisation_are_in_the_collections_that_are_said(names, function):
