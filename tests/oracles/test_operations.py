@@ -271,6 +271,13 @@ def test_serialized_products_are_products(dimension):
     np.testing.assert_allclose(turned, a @ b, rtol=1e-12)
 
 
+def test_parts_of_a_product_in_half_precision_are_added_in_float32():
+    """The half precision number after 2048 is 2050."""
+    a, b = np.array([[2048, 1, 1]], np.float16), np.ones((3, 1), np.float16)
+    found = math_ops.serialized_matmul(a, b, 3, "a_rows_b_columns")
+    assert (found.dtype, np.ravel(found).tolist()) == (np.float16, [2050])
+
+
 def test_sampled_losses_are_their_formulas():
     weights, biases, x = RNG.normal(size=(8, 3)), RNG.normal(size=8), RNG.normal(size=(2, 3))
     labels = np.array([[0, 1], [5, 2]])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipusim.api import Array, LayerCost, VectorWork, Work, layers, models
+from ipusim.ipu.graph.half_precision import widened
 
 
 @dataclass(frozen=True)
@@ -80,16 +81,19 @@ class SerializedProduct:
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return a @ b for every pair of matrices."""
         a, b = arrays
-        products = [self.parts.product(*pair) for pair in zip(_matrices(a), _matrices(b), strict=True)]
-        return (np.stack(products).reshape(*a.shape[:-1], b.shape[-1]),), (a, b)
+        pairs = zip(_matrices(widened(a)), _matrices(widened(b)), strict=True)
+        products = np.stack([self.parts.product(*pair) for pair in pairs])
+        return (products.reshape(*a.shape[:-1], b.shape[-1]).astype(a.dtype, copy=False),), (a, b)
 
     def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return grad @ b.T and a.T @ grad, also serialized."""
         a, b = saved_values
         gradients = self.parts.left_gradient, self.parts.right_gradient
-        triples = list(zip(_matrices(a), _matrices(b), _matrices(grads[0]), strict=True))
+        triples = list(zip(*(_matrices(widened(x)) for x in (a, b, grads[0])), strict=True))
+        results = [np.stack([gradients[number](*item) for item in triples]) for number in argnums]
         return [
-            np.stack([gradients[number](*item) for item in triples]).reshape((a, b)[number].shape) for number in argnums
+            result.reshape((a, b)[number].shape).astype((a, b)[number].dtype, copy=False)
+            for number, result in zip(argnums, results, strict=True)
         ]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
