@@ -90,7 +90,7 @@ _CONTRIB_ROWS: Final[dict[str, Row]] = {
     "tensorflow.contrib.distribute": f"{_OURS}.runtime.distribute",
     **{
         f"tensorflow.contrib.{name}": f"{_OURS}.imports.contrib:{name}"
-        for name in ("data", "framework", "layers", "rnn")
+        for name in ("data", "framework", "layers", "rnn", "tpu")
     },
     "tensorflow.contrib.framework.python.framework.checkpoint_utils": "tensorflow.python.training.checkpoint_utils",
     "tensorflow.contrib.compiler": (),

@@ -34,6 +34,19 @@ _SCHEDULERS: Final = {
 }
 
 
+class _OldConfig(IPUConfig):
+    """Configuration that also offers attributes by the fields of the message that it was up to SDK 2.1.
+
+    Fields have the names of arguments or of attributes, without categories: ``enable_gather_simplifier``.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the attribute of a field; raises Graphcore's error for other names."""
+        paths = [path for path in ATTRIBUTES.values() if path.endswith(f".{name}")]
+        path = ATTRIBUTES.get(name) or (paths[0] if len(paths) == 1 else None)
+        return super().__getattr__(name) if path in (None, name) else attrgetter(path)(self)
+
+
 def create_ipu_config(
     profiling: bool = False,
     enable_ipu_events: bool = False,
@@ -65,7 +78,7 @@ def create_ipu_config(
     Raises ProgramError and ProgramTypeError with Graphcore's message for an unknown profile or scheduler.
     """
     options = dict(locals())
-    config = IPUConfig()
+    config = _OldConfig()
     _check_profile(profiling, enable_ipu_events, profile_execution)
     _check_unused(
         config, "create_ipu_config", {name: value for name, value in options.items() if name in WITHOUT_EFFECT}

@@ -139,6 +139,14 @@ def test_every_argument_is_tried():
     assert set(named) == tried | {(processes, "process_count"), (processes, "process_index")}
 
 
+def test_a_configuration_offers_fields_of_the_message_that_it_was():
+    config = utils.create_ipu_config(prefetch_data_streams=False)
+    assert (config.enable_gather_simplifier, config.prefetch_data_streams) == (True, False)
+    for unknown in (lambda: config.gather, lambda: IPUConfig().enable_gather_simplifier):
+        with pytest.raises(ValueError, match="is not a valid attribute of this config"):
+            unknown()
+
+
 def test_defaults_are_those_of_a_configuration():
     """But for the three that releases up to 2.1 have otherwise in their functions."""
     config = utils.create_ipu_config()

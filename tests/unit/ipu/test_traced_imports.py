@@ -194,6 +194,8 @@ def test_the_imports_of_the_process_are_its_own_again_behind_a_program_that_fail
         ("from tensorflow.contrib.rnn import LSTMCell", "LSTMCell"),
         ("from tensorflow.contrib.compiler import xla", "xla.compile"),
         ("import tensorflow as tf", "tf.contrib.layers.xavier_initializer(dtype=tf.float16)([2, 3])"),
+        ("import tensorflow as tf", "tf.contrib.tpu.RunConfig(master='', tpu_config=tf.contrib.tpu.TPUConfig())"),
+        ("import tensorflow as tf", "tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2"),
         ("import tensorflow as tf", "tf.get_variable('w', [2.0, 3])"),
         ("import tensorflow as tf", "tf.data.Options().experimental_stats"),
         ("import tensorflow as tf\nimport tensorflow_core._api.v1.compat.v1 as v1", "v1.placeholder"),
@@ -213,6 +215,24 @@ def test_the_imports_of_the_process_are_its_own_again_behind_a_program_that_fail
 )
 def test_a_program_finds_a_name_where_it_looks_for_it(run, statement, name):
     run(f"{statement}\nassert {name} is not None", tensorflow=1)
+
+
+def test_layer_normalisation_of_contrib_has_mean_and_variance_over_the_axes_from_its_first_on(run):
+    run(
+        "import numpy as np, tensorflow as tf\n"
+        "x = np.arange(12, dtype=np.float32).reshape(2, 2, 3) ** 2\n"
+        "y = tf.contrib.layers.layer_norm(x := tf.constant(x), begin_norm_axis=-1, begin_params_axis=-1)\n"
+        "z = tf.contrib.layers.layer_norm(x, center=False, activation_fn=tf.negative, scope='mine')\n"
+        "names = [(each.op.name, each.shape.as_list()) for each in tf.trainable_variables()]\n"
+        "assert names == [('LayerNorm/beta', [3]), ('LayerNorm/gamma', [3]), ('mine/gamma', [3])]\n"
+        "with tf.Session() as session:\n"
+        "    session.run(tf.global_variables_initializer())\n"
+        "    x, y, z = session.run([x, y, z])\n"
+        "for found, axes in ((y, (2,)), (-z, (1, 2))):\n"
+        "    mean, deviation = (take(x, axes, keepdims=True) for take in (np.mean, np.std))\n"
+        "    np.testing.assert_allclose(found, (x - mean) / deviation, rtol=1e-5, atol=1e-6)",
+        tensorflow=1,
+    )
 
 
 def test_keras_of_a_program_is_that_of_tensorflow_whatever_it_is_called(run):
@@ -237,6 +257,10 @@ def test_keras_of_a_program_is_that_of_tensorflow_whatever_it_is_called(run):
             "python.ipu.loops.repeet is not simulated; did you mean repeat",
         ),
         ("import tensorflow.contrib.slim", "tensorflow.contrib.slim is not simulated"),
+        (
+            "import tensorflow as tf\ntf.contrib.layers.layer_nrm",
+            "tensorflow.contrib.layers.layer_nrm is not simulated; did you mean layer_norm?",
+        ),
         ("from keras.ipu.optimizers import ALSOptimizer", "keras.ipu.optimizers.ALSOptimizer is not simulated"),
         ("from tensorflow import keras\nkeras.ipu.layers.Lstm", "keras.ipu.layers.Lstm is not simulated"),
         ("import importlib; importlib.import_module('tensorflow.python.ipu.lops')", "ipu.lops is not simulated"),
