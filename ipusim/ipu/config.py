@@ -50,7 +50,7 @@ class SelectionOrder(Enum):
 class DeviceConnectionType(Enum):
     """Time of a program's attachment to its device.
 
-    A simulated device is always available. With ``ALWAYS`` a program may offload without ``enable_remote_buffers``.
+    A simulated device is always available. With ``ALWAYS`` a program offloads without ``enable_remote_buffers``.
     """
 
     ALWAYS = "ALWAYS"
@@ -119,9 +119,7 @@ _OWN_ATTRIBUTES: Final[Mapping[str, Field]] = {
     "auto_select_ipus": attributes.devices(),
     "select_ipus": attributes.devices(),
     "selection_order": attributes.member(SelectionOrder.AUTO),
-    "device_connection.type": replace(
-        attributes.member(DeviceConnectionType.ALWAYS), without_effect="a simulated device is always there"
-    ),
+    "device_connection.type": attributes.member(DeviceConnectionType.ALWAYS),
     "device_connection.version": replace(
         attributes.text("", "", "ipu1", "ipu2"), without_effect="the machine says which IPUs it has"
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -86,15 +87,9 @@ def layer_norm(
     dtype, rank = inputs.dtype.base_dtype, inputs.shape.rank
     axes = list(range(begin_norm_axis % rank, rank))
     with _V1.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
-        beta, gamma = (
-            _V1.get_variable(name, inputs.shape[begin_params_axis:], dtype, initializer(), trainable=trainable)
-            if is_used
-            else None
-            for name, initializer, is_used in (
-                ("beta", _V1.zeros_initializer, center),
-                ("gamma", _V1.ones_initializer, scale),
-            )
-        )
+        make = partial(_V1.get_variable, shape=inputs.shape[begin_params_axis:], dtype=dtype, trainable=trainable)
+        beta = make("beta", initializer=_V1.zeros_initializer()) if center else None
+        gamma = make("gamma", initializer=_V1.ones_initializer()) if scale else None
         mean, variance = _V1.nn.moments(inputs, axes, keepdims=True)
         epsilon = 1e-3 if dtype == _V1.float16 else 1e-12
         result = _V1.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)

@@ -193,8 +193,7 @@ def set_ipu_connection_type(
 ) -> IPUConfig:
     """Choose when to attach to the device, and whether the device has remote buffers.
 
-    ``connection_type`` and ``ipu_version`` have no effect: the device always exists, and the machine determines the
-    IPU version.
+    ``ipu_version`` has no effect: the machine determines the IPU version.
 
     Numeric versions, allowed before SDK 2.1, become texts. Raises ProgramError with Graphcore's message if a version is
     required and missing.

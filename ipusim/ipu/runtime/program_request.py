@@ -40,11 +40,7 @@ _SINGLE: Final = schedules.find("single")
 #: Option without a scenario key: number of replicas that normalise a batch together.
 STATISTICS_GROUP: Final = "statistics_group"
 #: Options that need remote memory.
-_OFFLOADS: Final = (
-    "offload_weight_update_variables",
-    "offload_gradient_accumulation_buffers",
-    "offload_activations",
-)
+_OFFLOADS: Final = ("offload_weight_update_variables", "offload_gradient_accumulation_buffers", "offload_activations")
 #: Note for loops: without a pipeline, I/O tiles do not overlap feeds with computation.
 _NOT_OVERLAPPED: Final = (
     "io_tiles.place_ops_on_io_tiles will have no effect: only pipelines with PipelineSchedule.Grouped overlap their "

@@ -186,7 +186,8 @@ def test_an_attached_machine_has_remote_memory_without_an_attribute(names):
 
         return looped(names, body, np.float32(1)).spans
 
-    assert spans() == spans(device_connection__enable_remote_buffers=True)
+    plain = spans(device_connection__type=kinds.ALWAYS)
+    assert plain == spans() == spans(device_connection__enable_remote_buffers=True)
     with pytest.raises(IpusimError, match="does not support remote memory"):
         spans(device_connection__type=kinds.ON_DEMAND)
 

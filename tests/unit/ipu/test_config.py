@@ -173,7 +173,7 @@ WITHOUT_EFFECT = {
     "floating_point_behaviour": dict.fromkeys(["inv", "div0", "oflo", "esr", "nanoo", "set_all"], True),
     "matmuls": {"clear_pass_type": True},
     "norms": {"use_stable_statistics": True},
-    "device_connection": {"type": DeviceConnectionType.ON_DEMAND, "version": "ipu2"},
+    "device_connection": {"version": "ipu2"},
     "ipu_model": {"compile_ipu_code": False, "tiles_per_ipu": 4, "version": "ipu1"},
     "optimizations": {
         "prefetch_data_streams": False,
@@ -239,6 +239,8 @@ EFFECTIVE = {
 }
 #: Attributes that are checked against the simulated hosts, which ipusim run --hosts starts.
 OF_HOSTS = {f"experimental.multi_replica_distribution.{name}" for name in ("process_count", "process_index")}
+#: Attribute that lets a program offload: test_arguments_in_effect.py.
+OF_PROGRAMS = {"device_connection.type"}
 
 
 @pytest.mark.parametrize("path", EFFECTIVE)
@@ -259,7 +261,7 @@ def test_every_attribute_of_graphcores_chooses_something_or_says_why_not():
     """device_connection.version was said to work, and nothing but the check of its text read it."""
     listed = [name for name in names() if name.kind == "attribute" and name.path.startswith("ipu.config.IPUConfig.")]
     works = {name.path.removeprefix("ipu.config.IPUConfig.") for name in listed if said_of(name).status is Status.WORKS}
-    assert works == EFFECTIVE.keys() - {"machine"} | OF_HOSTS
+    assert works == EFFECTIVE.keys() - {"machine"} | OF_HOSTS | OF_PROGRAMS
 
 
 def test_a_run_notes_what_has_no_effect(run):

@@ -159,9 +159,6 @@ def train(**changes):
 
 
 WANTS_OPTIONS = r"must be a list or a tuple of PipelineStageOptions objects|to be of type PipelineStageOptions, but got"
-NO_REMOTE = (
-    "the current configuration of the IPU devices does not support remote memory|^Current configuration of the IPU"
-)
 PIPELINE_ARGUMENTS = of(
     "pipeline",
     train,
@@ -186,10 +183,10 @@ PIPELINE_ARGUMENTS = of(
     forward_propagation_stages_poplar_options=(("None",), WANTS_OPTIONS),
     backward_propagation_stages_poplar_options=(("None",), WANTS_OPTIONS),
     weight_update_poplar_options=(("None",), WANTS_OPTIONS),
-    offload_weight_update_variables=(("None", "False"), NO_REMOTE),
+    offload_weight_update_variables=(("None", *TRUTH),),
     replicated_optimizer_state_sharding=(("None", "False"), "optimizer state must be offloaded"),
     offload_activations=(("None", "False"), "^Activation offloading is only supported with"),
-    offload_gradient_accumulation_buffers=(("None", "False"), NO_REMOTE),
+    offload_gradient_accumulation_buffers=(("None", *TRUTH),),
     replicated_weight_sharding=(("None", "False"), "^Requested replicated weight sharding for"),
     offload_weights=(("None", *TRUTH),),
     continuous_weight_updates=(("False",), "^Continuous weight updates are currently not supported"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import CountError, ProgramError, UnsupportedProgramError
+from ipusim.ipu.config import DeviceConnectionType, IPUConfig
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, RecomputationMode
 from tests.traced_training import Lazily
 
@@ -30,6 +31,10 @@ def options(count, **kinds):
     return [PipelineStageOptions(**kinds) for _ in range(count)]
 
 
+#: A device that a program attaches to later has no remote memory unless the configuration says so.
+ATTACHED_LATER = IPUConfig()
+ATTACHED_LATER.auto_select_ipus = 2
+ATTACHED_LATER.device_connection.type = DeviceConnectionType.ON_DEMAND
 FORWARD, BACKWARD = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
 INTERLEAVED_TWICE = (
     "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same device for "
@@ -121,7 +126,7 @@ OF_VALUE_ERROR = [
         "The number of iterations of the pipeline must be at least 2, but it is 0." + ALSO_CALLED,
     ),
     (
-        {"offload_activations": True, "batch_serialization_iterations": 2},
+        {"offload_activations": True, "batch_serialization_iterations": 2, "config": ATTACHED_LATER},
         "Activations offloading has been enabled, however the current configuration of the IPU devices does not "
         "support remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to stop "
         "seeing this message.",
@@ -131,13 +136,13 @@ OF_VALUE_ERROR = [
         f"{FORWARD}: expected an availableMemoryProportion above 0 and at most 1, got 'two'",
     ),
     (
-        {"offload_weight_update_variables": True, "optimizer_function": learn},
+        {"offload_weight_update_variables": True, "optimizer_function": learn, "config": ATTACHED_LATER},
         "Current configuration of the IPU devices does not support remote memory and therefore weight update only "
         "variables cannot be offloaded to remote memory.Consider configuring the IPU system with "
         "'IPUConfig.device_connection.enable_remote_buffers' set to True if remote memory is supported.",
     ),
     (
-        {"offload_gradient_accumulation_buffers": True, "optimizer_function": learn},
+        {"offload_gradient_accumulation_buffers": True, "optimizer_function": learn, "config": ATTACHED_LATER},
         "Gradient accumulation buffer offloading has been enabled, however the current configuration of the IPU "
         "devices does not support remote memory. Set the `offload_gradient_accumulation_buffers` argument of "
         "`pipelining_ops.pipeline` to `False` to stop seeing this message.",
