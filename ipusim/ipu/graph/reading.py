@@ -141,6 +141,11 @@ def handle_name(handle: Any, variable_name: str = "variable") -> str:
     return name
 
 
+def name_handles_anew() -> None:
+    """Give handles names without regard to names of an earlier program in this process."""
+    _HANDLES.clear()
+
+
 def _read_nodes(graph: Any, operations: Iterable[Any], functions: dict[str, Graph]) -> dict[str, Node]:
     """Return nodes by name; add bodies of called functions to ``functions``."""
     nodes = {}

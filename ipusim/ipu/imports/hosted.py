@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
+from ipusim.ipu.graph.reading import name_handles_anew
 from ipusim.ipu.imports.faces import Faces
 from ipusim.ipu.imports.numpy_names import earlier_numpy_names
 from ipusim.ipu.imports.own_modules import VERSIONS, importer, is_own
@@ -70,6 +71,7 @@ def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Ite
             return module
         return import_module(name, package)
 
+    name_handles_anew()
     with process_of(major), earlier_numpy_names(), warnings.catch_warnings():
         for pattern in (_ADVICE_WARNINGS, _SEED_WARNINGS):
             warnings.filterwarnings("ignore", pattern, UserWarning)

@@ -78,7 +78,9 @@ def test_a_layer_computes_in_the_dtype_of_its_input(names):
     assert names.tf.keras.layers.Dense(2)(names.tf.placeholder(names.tf.float16, [1, 2])).dtype == names.tf.float16
 
 
-def test_a_variable_of_tensorflow_2_has_its_own_name_in_nodes_or_this_name_with_a_number():
+@pytest.mark.parametrize("program", ["first", "second"])
+def test_a_variable_of_tensorflow_2_has_its_own_name_in_nodes_or_this_name_with_a_number(program):
+    """Whatever program ran before in the process."""
     with hosted_names(2) as found:
         from ipusim.ipu.graph.tracing import variable_name  # noqa: PLC0415
 
