@@ -32,7 +32,7 @@ WHOLE: Final = ("scenarios/tutorial.md",)
 #: Line in place of omitted lines.
 _LEFT_OUT: Final = "..."
 #: Seconds of wall-clock time, different in each run.
-_WALL_CLOCK: Final = re.compile(r"(?<= after )\d+\.\d s\b|(?<=, )\d+\.\d s$", re.MULTILINE)
+_WALL_CLOCK: Final = re.compile(r"(?<= after )\d+\.\d s\b|(?<=, tested in )\d+\.\d s$", re.MULTILINE)
 #: Minimum similarity of a shown line and the same line in a new output.
 _SIMILAR: Final = 0.6
 

@@ -71,8 +71,8 @@ def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):
     (tmp_path / "four.yaml").write_text(head + stages)
     told = ipusim("explain", "four.yaml", "--out", "four", cwd=tmp_path, pictures=False).stdout
     assert (
-        "Cycles by which the run grows if each pass takes one cycle more (+1), or shrinks if one cycle less (-1)"
-        in told
+        "Cycles by which the run grows if all passes of a stage and kind take one cycle more (+1), or shrinks if one "
+        "cycle less (-1)" in told
     )
     said = json.loads((tmp_path / "four/explanation.json").read_text())["sensitivities"]
     assert said["grows"] == {kind: [13, 14, 15, 16] for kind in ("forward", "backward")}

@@ -515,7 +515,7 @@ def test_segments_are_parts_of_a_micro_batch_and_no_samples() -> None:
 
 def test_a_program_that_takes_no_time_has_a_verdict() -> None:
     words = [*verdict(suggest(of_stages("grouped", *[{"forward": 0, "backward": 0}] * 2)))]
-    assert words[1] == "A weight update takes 0 s: no time."
+    assert words[1] == "Time per weight update: 0 s; no time."
     assert "Against one IPU: as fast: one IPU takes 0 s for the same number of samples." in words
 
 

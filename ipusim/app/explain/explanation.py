@@ -223,7 +223,8 @@ class Explanation(Result):
             for stage, of_stage in zip(self.timeline.info.stages, by_stage, strict=False)
         )
         title = (
-            "Cycles by which the run grows if each pass takes one cycle more (+1), or shrinks if one cycle less (-1)"
+            "Cycles by which the run grows if all passes of a stage and kind take one cycle more (+1), or shrinks if "
+            "one cycle less (-1)"
         )
         return Table(title, ("stage", *names), rows)
 

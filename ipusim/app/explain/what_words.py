@@ -37,13 +37,12 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield f"Changes that save the most time per sample: {', '.join(texts)}."
         causes = {what_if.change.kind: what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0}
         if first[0].change.kind in causes:
-            shortened = dict.fromkeys(causes.values())
-            parts = " and ".join(f"{words} (now {share:.1%} of the time)" for words, share in shortened)
-            subject = "This change saves" if len(first) == 1 else "These changes save"
-            if len(causes) < len(first):
-                names = enumerated(causes)
-                subject = f"{names[0].upper()}{names[1:]} save{'s' if len(causes) == 1 else ''}"
-            yield f"{subject} time mainly in {parts}."
+            clauses = [f"{kind} saves time mainly in {_part(*cause)}" for kind, cause in causes.items()]
+            if len(first) == len(causes) and len(set(causes.values())) == 1:
+                subject = "This change saves" if len(first) == 1 else "These changes save"
+                clauses = [f"{subject} time mainly in {_part(*causes[first[0].change.kind])}"]
+            text = "; ".join(clauses)
+            yield f"{text[0].upper()}{text[1:]}."
     elif any(
         what_if.gain >= LEAST_GAIN
         for what_if in what_ifs
@@ -82,6 +81,11 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
             if not group or what_if.after == group[0].after:
                 group.append(what_if)
     return [*best.values()]
+
+
+def _part(words: str, share: float) -> str:
+    """Return a part of the time with its present share."""
+    return f"{words} (now {share:.1%} of the time)"
 
 
 def _name(what_if: WhatIf) -> str:

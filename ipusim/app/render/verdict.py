@@ -223,19 +223,19 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
     """
     if verdict.speed_up is None or verdict.single_ipu_cycles is None:
         return f"not known: {verdict.single_ipu_refusal}"
-    single = one_ipu_words(seconds(verdict.single_ipu_cycles), verdict.single_ipu_excess_bytes)
-    undisturbed = ", undisturbed" if disturbed else ""
+    subject = "one undisturbed IPU" if disturbed else "one IPU"
+    single = one_ipu_words(seconds(verdict.single_ipu_cycles), verdict.single_ipu_excess_bytes, subject)
     if not verdict.single_ipu_cycles:
-        return f"as fast: {single}{undisturbed}"
+        return f"as fast: {single}"
     slower = "slower, " if verdict.speed_up < 1 else ""
-    return f"{slower}{verdict.speed_up:.2f} times as fast: {single}{undisturbed}"
+    return f"{slower}{verdict.speed_up:.2f} times as fast: {single}"
 
 
-def one_ipu_words(seconds: float, excess_bytes: int) -> str:
+def one_ipu_words(seconds: float, excess_bytes: int, subject: str = "one IPU") -> str:
     """Return one IPU's time for a weight update's samples, and the IPU's missing memory."""
     lack = f", but lacks {format_bytes(excess_bytes)} of memory" if excess_bytes else ""
     takes = "would take" if excess_bytes else "takes"
-    return f"one IPU {takes} {format_seconds(seconds)} for the same number of samples{lack}"
+    return f"{subject} {takes} {format_seconds(seconds)} for the same number of samples{lack}"
 
 
 def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:

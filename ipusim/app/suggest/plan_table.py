@@ -91,12 +91,16 @@ def legend(suggestion: Suggestion) -> str:
     placement = "Column placement: IPUs of the stages in order: straight (0,1), returning (0,1,0), around (0,1,0,1), "
     placement += "there_and_back (0,1,1,0), or given. "
     count = "Column count: micro-batches of a weight update, and samples of each. "
+    misfits = [
+        word for word in (analysis.Fits.NO, analysis.Fits.WITHOUT_CODE) if any(row["fits"] == word for row in rows)
+    ]
+    quoted = " or ".join(f'"{word}"' for word in misfits)
+    verdict = f", with {quoted} if the plan is too large" if misfits else ""
     return (
         f"Rows named other: plans with another schedule, {more}number of IPUs or recomputation. "
         f"{placement * _differ(rows, 'placement')}Column IPUs: IPUs per replica, times the number of replicas. "
         f"{count * _differ(rows, 'micro_batch_size')}Column recompute: before each backward pass (apart) or within it "
-        "(inside). Column memory: used share of the memory of the fullest IPU, followed by "
-        f'"{analysis.Fits.NO}" or "{analysis.Fits.WITHOUT_CODE}" if the plan is too large. '
+        f"(inside). Column memory: used share of the memory of the fullest IPU{verdict}. "
         "Column ratio: time per sample divided by the best plan's."
     )
 

@@ -106,8 +106,8 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
         yield f"{given} {plan_words(job)}. Nothing faster {_proof(suggestion)}."
     else:
         yield f"Best plan: {plan_words(job)}{',' * bool(room)}{room}."
-    period = "A weight update" if job.program.shape.training else "An execution"
-    yield f"{period} takes {_time(trial)}: {_rate(trial)}."
+    period = "weight update" if job.program.shape.training else "execution"
+    yield f"Time per {period}: {_time(trial)}; {_rate(trial)}."
     equals = [
         trial_of_plan
         for trial_of_plan in other_trials(suggestion)
@@ -334,7 +334,7 @@ def _kept_words(suggestion: Suggestion) -> str:
     """Return a sentence on what all plans of a search have in common."""
     kept = ["global batch"]
     kept += ["micro-batch size"] if suggestion.limits.micro_batch_sizes is None else []
-    kept += [] if suggestion.added_options else ["memory of matrix products"]
+    kept += [] if suggestion.added_options else ["limit on the memory of matrix products"]
     return f"All plans of the search have the same {enumerated(kept)}."
 
 
