@@ -135,8 +135,8 @@ def test_stages_of_a_table_lie_on_one_ipu_too_and_their_ceiling_is_that_of_a_ful
     done = ipusim("suggest", scenario)
     assert done.returncode == 0, done.stderr
     assert "4 stages on one IPU, 4 replicas, 2 micro-batches of 1." in done.stdout
-    update, as_fast, _ = done.stdout.partition("A weight update")[2].split(".\n", 2)
-    assert update == " takes 30 ms: 267 samples/s"
+    update, as_fast, _ = done.stdout.partition("Time per weight update")[2].split(".\n", 2)
+    assert update == ": 30 ms; 267 samples/s"
     others = [line.split() for line in done.stdout.splitlines() if line.split()[:1] == ["other"]]
     assert {times for *_, times in others} == {"1.000", "1.267"}
     tied = [f"{name} in lock-step" for _, name, *_, times in others if times == "1.000"]
