@@ -163,9 +163,9 @@ def test_an_output_is_compared_line_by_line_but_for_lines_left_out_and_seconds()
     assert run.is_printed("first 1\nlast 3\n")
     assert not run.is_printed("first 1\nlast 4\n")
     assert not run.is_printed("zeroth\nfirst 1\nlast 3\n")
-    timed = walks("page.md", PAGE.replace("last 3", "held, 0.3 s\nended after 2.8 s, of 4.2 s"))[0].steps[1]
-    assert timed.is_printed("first 1\nheld, 1.4 s\nended after 0.1 s, of 4.2 s\n")
-    assert not timed.is_printed("first 1\nheld, 1.4 s\nended after 0.1 s, of 4.3 s\n")
+    timed = walks("page.md", PAGE.replace("last 3", "held, tested in 0.3 s\nended after 2.8 s, of 4.2 s"))[0].steps[1]
+    assert timed.is_printed("first 1\nheld, tested in 1.4 s\nended after 0.1 s, of 4.2 s\n")
+    assert not timed.is_printed("first 1\nheld, tested in 1.4 s\nended after 0.1 s, of 4.3 s\n")
 
 
 def test_a_new_output_keeps_the_choice_of_lines():
