@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from ipusim.timeline.kinds import SpanKind
 
 #: Replica, copy of the pipeline, sending and receiving stage.
 SendKey = tuple[int, int, int, int]
+#: A number, or a column of numbers.
+_Numbers = TypeVar("_Numbers", int, Column)
 
 
 class TensorWay(NamedTuple):
@@ -47,16 +49,21 @@ class TensorWay(NamedTuple):
     ends: Workers
 
 
+def way_number(pipeline_copy: _Numbers, source: _Numbers, target: _Numbers, shape: PlanShape) -> _Numbers:
+    """Return the number of the way from a stage to a neighbour. The last stage may also send to itself."""
+    return 2 * (pipeline_copy * shape.stages + source) + (target < source)
+
+
 def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: PlanShape) -> Column:
-    """Return a number per tensor between neighbouring stages. The last stage may also send to itself."""
-    pipeline_copy = micro_batch % len(shape.copies)
-    return (2 * (pipeline_copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
+    """Return a number per tensor between neighbouring stages."""
+    way = way_number(micro_batch % len(shape.copies), source, target, shape)
+    return way * shape.micro_batches + micro_batch
 
 
 def tensor_ways(
     context: Context, sends: Mapping[SendKey, Send], replica: int, lanes: Container[SendKey] = ()
 ) -> list[TensorWay]:
-    """Return the ways of every stage's forward and backward tensors, in the order of :func:`tensor_numbers`."""
+    """Return the ways of every stage's forward and backward tensors, in the order of :func:`way_number`."""
     shape = context.plan.shape
     ways = []
     for pipeline_copy, mapping in enumerate(shape.copies):
@@ -90,7 +97,7 @@ def lanes_of(context: Context) -> set[SendKey]:
         replica, pipeline_copy, source, target = key
         mapping = shape.copies[pipeline_copy]
         ends = resources.ipus(context.ipu(replica, mapping[end]).number for end in (source, target))
-        way = 2 * (pipeline_copy * shape.stages + source) + (target < source)
+        way = way_number(pipeline_copy, source, target, shape)
         takes_time = send.cycles if send.links else send.lead_cycles
         has_own_links = all(uses[link] == 1 and clock.is_steady([links[link]]) for link in send.links)
         # At least one pass lies between two sends of a way.

@@ -123,8 +123,9 @@ class Recorder:
         Spans are sorted by start, and causes renumbered.
         """
         log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, WIDTH)
-        log = np.concatenate([log, self._companions(log)])
+        companions = self._companions(log) if self._accompanied else log[:0]
         self._log.clear()  # the log takes more memory than the Timeline
+        log = np.concatenate([log, companions]) if len(companions) else log
         empty = np.empty((0, len(Description._fields)), dtype=np.int64)
         descriptions = np.concatenate([empty, *self._descriptions])
         return Timeline(info, Records(log, descriptions, self._groups, self._steps, self._first_late_description))

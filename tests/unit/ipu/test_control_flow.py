@@ -68,7 +68,8 @@ def test_the_program_says_the_gradient_of_arguments_and_variables(tf):
     assert variables == {"before": 1, "w": 1 - 40}
 
 
-def test_a_branch_of_a_loop_on_the_device_may_be_an_operation():
+def sent_by_loop(result):
+    """Return what a loop over the rows sends: ``result(tf, x)`` of each row."""
     with hosted_names() as names:
         tf, ipu = names.tf, names.ipu
         configure(names, 1)
@@ -76,27 +77,28 @@ def test_a_branch_of_a_loop_on_the_device_may_be_an_operation():
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
         def body(x):
-            count = weight(tf, "count", 0.0, trainable=False)
-            done = tf.cond(x[0] > 0.0, lambda: tf.group(count.assign_add(1.0)), tf.no_op)
-            with tf.control_dependencies([done]):
-                return outfeed.enqueue(count.read_value())
+            return outfeed.enqueue(result(tf, x))
 
         ran = run(names, lambda: ipu.loops.repeat(4, body, infeed_queue=infeed), outfeed, [infeed])
-        assert ran.sent.tolist() == [1, 1, 2, 2]
+        return ran.sent.tolist()
+
+
+def test_a_branch_of_a_loop_on_the_device_may_be_an_operation():
+    def counted(tf, x):
+        count = weight(tf, "count", 0.0, trainable=False)
+        done = tf.cond(x[0] > 0.0, lambda: tf.group(count.assign_add(1.0)), tf.no_op)
+        with tf.control_dependencies([done]):
+            return count.read_value()
+
+    assert sent_by_loop(counted) == [1, 1, 2, 2]
 
 
 def test_a_branch_that_only_draws_needs_no_value_if_no_node_reads_it():
     """As dropout of a Keras model that is built on placeholders, and then called on a micro-batch."""
-    with hosted_names() as names:
-        tf, ipu = names.tf, names.ipu
-        configure(names, 1)
-        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(ROWS))
-        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
-        def body(x):
-            unread = tf.placeholder(tf.float32, [1])
-            tf.cond(tf.equal(x[0], 3.0), lambda: unread * tf.random.uniform([1]), lambda: unread)
-            return outfeed.enqueue(x)
+    def unchanged(tf, x):
+        unread = tf.placeholder(tf.float32, [1])
+        tf.cond(tf.equal(x[0], 3.0), lambda: unread * tf.random.uniform([1]), lambda: unread)
+        return x
 
-        ran = run(names, lambda: ipu.loops.repeat(4, body, infeed_queue=infeed), outfeed, [infeed])
-        assert ran.sent.tolist() == ROWS.tolist()
+    assert sent_by_loop(unchanged) == ROWS.tolist()
