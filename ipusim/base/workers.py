@@ -8,13 +8,13 @@ from __future__ import annotations
 import multiprocessing.resource_tracker
 import os
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
-from threading import Thread
 from typing import Any, Final, Literal, TypeVar
 
 import joblib
@@ -59,9 +59,29 @@ def side_by_side(
         for result in results:  # noqa: UP028
             yield result
     finally:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _loky_errors_unprinted():
             warnings.simplefilter("ignore")  # about calls left unfinished by an interrupt
             results.close()
+
+
+@contextmanager
+def _loky_errors_unprinted() -> Iterator[None]:
+    """Print no KeyError of the thread that manages loky's workers, for which the end of a pool waits.
+
+    The thread ends with this error if it begins a call that was submitted just before the end: by then it has killed
+    the workers and dropped their calls.
+    """
+    before = threading.excepthook
+
+    def hook(error: threading.ExceptHookArgs) -> None:
+        if error.exc_type is not KeyError or error.thread is None or error.thread.name != "ExecutorManagerThread":
+            before(error)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 @contextmanager
@@ -88,4 +108,4 @@ def _end_with_parent(parent: int) -> None:
             time.sleep(_WATCH_S)
         os._exit(0)
 
-    Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
