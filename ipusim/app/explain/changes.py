@@ -79,7 +79,7 @@ def _stages(job: Job) -> Iterator[Change]:
 
     yield Change(
         "balanced stages",
-        "hypothetical stages with equal forward and equal backward passes",
+        "the same work in hypothetical stages of equal time",
         price=lambda job: (replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system),
         shortened_part=timelines.TimePart.IMBALANCE,
     )
