@@ -11,7 +11,7 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled
 from tests.keras_models import layers_of, stage_of
-from tests.programs import configure, hosted_names, run
+from tests.programs import configure, run
 from tests.scenarios import SCENARIOS
 
 #: Options that have one name, in a scenario's pipeline and in Graphcore's.
@@ -85,12 +85,6 @@ CASES = {
     ),
     "available memory": (DIGITS, (*FED, "system.matmuls={poplar_options: {availableMemoryProportion: 0.1}}")),
 }
-
-
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
 
 
 def configured(names, options):

@@ -19,7 +19,7 @@ from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.learning.optimizers import SGD, Momentum
+from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
@@ -30,12 +30,9 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import checked_sync
-from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find, names
 from tests.effort import seeds, slowest
 from tests.formulas import split
-from tests.oracles.test_skip_connections import BACK, THERE_AND_BACK
-from tests.oracles.test_skip_connections import SCENARIO as SKIPS
 from tests.orders import passes_of, random_mapping, random_order, read
 from tests.plans import price_and_run
 from tests.schedules import is_a_v, is_mirrored, takes_even_ipus
@@ -200,54 +197,6 @@ def test_every_schedule_in_every_mode_learns_what_the_whole_model_does(schedule,
         assert_equal(trained(order, sync, splits, overlap=overlap))
 
 
-SEVERAL = [
-    ("gpipe", (0, 1, 1, 0)),
-    ("gpipe", (2, 2, 2, 2)),
-    ("gpipe", (3, 1, 0, 2)),
-    ("1f1b", (1, 1, 0, 0)),
-    ("1f1b", (2, 0, 0, 1)),
-    ("interleaved_1f1b", (0, 1, 0, 1)),
-    ("interleaved_1f1b", (3, 2, 3, 2)),
-    ("interleaved_1f1b", (0, 0, 1, 1)),
-    ("gis", (0, 1, 0, 1)),
-    ("gis", (3, 2, 3, 2)),
-    ("gis_h", (1, 0, 1, 0)),
-    ("gis_h", (0, 0, 1, 1)),
-    ("breadth_first", (0, 1, 0, 1)),
-    ("breadth_first", (1, 1, 0, 0)),
-    ("eager_1f1b", (0, 0, 1, 2)),
-    ("zero_bubble_h2", (0, 1, 1, 2)),
-    ("hanayo", (0, 1, 1, 0)),
-    ("hanayo", (2, 2, 2, 2)),
-    ("1f1b_v", (1, 0, 0, 1)),
-    ("dualpipe_v", (0, 1, 1, 0)),
-    ("dualpipe_v", (1, 1, 1, 1)),
-    ("zbv", (0, 1, 1, 0)),
-    ("zbv", (3, 2, 2, 3)),
-    ("zbv", (1, 1, 1, 1)),
-    ("zero_bubble_h1", (0, 0, 1, 2)),
-    ("zero_bubble_h1", (3, 1, 1, 1)),
-    ("dualpipe", (0, 0, 1, 1)),
-    ("dualpipe", (2, 1, 0, 3)),
-    ("chimera", (1, 1, 0, 0)),
-    ("grouped", (0, 1, 1, 0)),
-    ("sequential", (3, 2, 3, 2)),
-    ("sharded", (0, 2, 0, 1)),
-]
-
-
-@pytest.mark.parametrize(
-    ("schedule", "mapping", "sync"),
-    [
-        pytest.param(*several, sync, marks=slowest if (place + turn) % 2 else ())
-        for (place, several), (turn, sync) in product(enumerate(SEVERAL), enumerate(MODES))
-    ],
-)
-def test_several_stages_on_an_ipu(schedule, mapping, sync):
-    order = find(schedule).order(shape_of(mapping, mirrored=is_mirrored(schedule)))
-    assert_equal(trained(order, sync, ("d1", "d3", "logits"), optimizer=Momentum(RATE, MOMENTUM)), momentum=True)
-
-
 def test_what_goes_round_no_ipus_in_one_order_is_refused():
     for schedule, mapping in (
         ("1f1b", (0, 1, 0, 1)),
@@ -314,57 +263,3 @@ def test_halves_in_the_order_of_the_whole_leave_its_bits(seed):
         assert apart[0] == whole[0]
         for name, array in whole[1].items():
             np.testing.assert_array_equal(apart[1][name], array, err_msg=name)
-
-
-#: Skip connections, a value that waits on its IPU for a later stage, and gradients that are means as they go.
-SCENARIOS = {
-    "skips": (SKIPS, ()),
-    "a value that waits on its IPU": (BACK, THERE_AND_BACK),
-    "running mean": (SKIPS, ("pipeline.reduction_method=RUNNING_MEAN", "pipeline.allow_recompute=true")),
-}
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_scenarios_learn_the_same_in_every_mode(name, load):
-    text, changes = SCENARIOS[name]
-    reference = None
-    for schedule, sync in product(("grouped", "sequential", "gpipe"), MODES):
-        job = load(
-            text, *changes, f"pipeline.schedule={schedule}", f"pipeline.sync={sync}", "precision=float64", "steps=2"
-        )
-        assert job.plan.sync is sync
-        learning = execute(job).learning
-        found = [each.loss for each in learning.losses], learning.weights
-        reference = reference or found
-        np.testing.assert_allclose(found[0], reference[0], rtol=1e-12)
-        for key, array in reference[1].items():
-            np.testing.assert_allclose(found[1][key], array, rtol=1e-12, atol=1e-14, err_msg=key)
-
-
-EVALUATED = """
-system: {name: m2000}
-data: {type: synthetic, shape: [4], classes: 3, samples: 60, hold_out: 15}
-model:
-  layers:
-    - {name: a, type: dense, units: 8, activation: tanh}
-    - {name: drop, type: dropout, rate: 0.3}
-    - {name: b, type: dense, units: 6, activation: relu}
-    - {name: c, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline: {splits: [b, c], micro_batch_size: 3, gradient_accumulation_count: 6, repeat_count: 2}
-optimizer: {type: sgd, learning_rate: 0.1}
-precision: float64
-steps: 3
-evaluate: {every: 1}
-"""
-
-
-def test_what_is_evaluated_is_the_same_in_every_mode(load):
-    found = {}
-    for schedule, sync in product(("grouped", "1f1b", "zero_bubble_h1", "gpipe", "sequential"), MODES):
-        learning = execute(load(EVALUATED, f"pipeline.schedule={schedule}", f"pipeline.sync={sync}")).learning
-        found[schedule, sync] = np.array([(each.loss, each.accuracy) for _, each in learning.evaluations])
-    first = next(iter(found.values()))
-    assert first.shape == (3, 2)
-    for each in found.values():
-        np.testing.assert_allclose(each, first, rtol=1e-12)
