@@ -415,11 +415,6 @@ def test_links_that_are_shared_are_so_as_a_second_computation_says():
     assert {case.program.overlap_copies for case in together} == {True, False}
 
 
-def test_the_second_computation_says_what_the_longest_path_does_where_nothing_is_shared():
-    for case, right in [case for case in cases()[0] if not case[0].order.joined.any()][:25]:
-        assert fluid(case) == right
-
-
 def test_replicas_run_beside_each_other_as_each_does_by_itself():
     """No link carries tensors of two replicas, so that each runs as on the part of the device that it has."""
     waiting = 0

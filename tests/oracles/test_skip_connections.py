@@ -112,14 +112,9 @@ def test_checkpoints_and_concurrent_stages_are_refused(load):
         load(text=text)
 
 
-def test_a_network_checks_its_sums():
-    dense = NamedLayer("a", Dense(3))
+def test_a_sum_names_the_layers_before_it():
     with pytest.raises(ModelError, match="expected an earlier layer, got 'x' \\(these are a\\)"):
-        Network((dense, NamedLayer("s", Add("x"))), (2,))
-    with pytest.raises(
-        ModelError, match=r"expected an earlier layer with an output of the shape \[4\], got the output of a with \[3\]"
-    ):
-        Network((dense, NamedLayer("b", Dense(4)), NamedLayer("s", Add("a"))), (2,))
+        Network((NamedLayer("a", Dense(3)), NamedLayer("s", Add("x"))), (2,))
 
 
 #: a's output is added in the third stage, which lies on a's own IPU; the second passes it on unused.

@@ -51,13 +51,6 @@ def test_gradients_of_a_type_wait_until_they_are_large_enough(tensors, least):
             assert sum(sizes) >= least or buffer is own[-1]
 
 
-def test_with_nothing_to_wait_for_each_is_by_itself_and_with_more_than_all_each_type():
-    tensors = [(30, 4), (10, 4), (5, 2), (100, 4)]
-    assert list(sum_buffers(tensors, 0)) == [[0], [1], [2], [3]]
-    assert list(sum_buffers(tensors, 160)) == [[0, 1], [3], [2]]
-    assert list(sum_buffers(tensors, 10**6)) == [[0, 1, 3], [2]]
-
-
 @pytest.mark.parametrize(
     ("size", "buffers"),
     [
