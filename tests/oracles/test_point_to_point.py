@@ -76,12 +76,6 @@ def most_kept(schedule, mapping, count, until, **options):
     return found
 
 
-def test_inference_and_copies_that_block_on_the_free_system():
-    assert free("gpipe", (0, 1, 2), 5, (4, 0), training=False) == (5 + 2) * 4
-    # Within a whole micro-batch's life nothing overlaps where one stage runs at a time.
-    assert free("sequential", (0, 1, 2), 5, (4, 6)) == 3 * 5 * 10
-
-
 @dataclass(frozen=True)
 class Case:
     """A program on a System: the Order, cycles by (letter, stage), bytes by (stage, stage)."""

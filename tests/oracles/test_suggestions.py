@@ -23,7 +23,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.effort import rarest, sampled, seeds, slowest
+from tests.effort import sampled, seeds, slowest
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SRAM = 1472 * 624 * 1024
@@ -168,20 +168,6 @@ def test_streaming_memory_is_found_faster_than_a_host_that_updates(tmp_path: Pat
     write_suggested(found, scenario, [], tmp_path / "out.yaml")
     said = "  variables_on_host: false # was true: Streaming Memory replaces the host, and the IPUs update"
     assert said in (tmp_path / "out.yaml").read_text()
-
-
-@rarest
-def test_a_deep_model_is_cut_no_worse_than_its_scenario_has_it() -> None:
-    """The Conformer, with fewer micro-batches and laid out as its scenario has it: all of it takes a minute."""
-    request = load_request(SCENARIOS / "conformer.yaml", ["pipeline.gradient_accumulation_count=16"])
-    limits = Limits(
-        ipus=(4,), replicas=(1,), stages=(4,), placements=("straight",), recompute=("yes",), orders=("SNAKE",)
-    )
-    found = suggest(request, limits, runners_up=0)
-    assert found.given_trial.cycles is not None
-    assert found.trial.cycles is not None
-    assert found.trial.cycles <= found.given_trial.cycles
-    assert found.searched.skipped_bound is None
 
 
 def digits(*changes: str) -> Request:

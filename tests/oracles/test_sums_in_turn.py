@@ -32,7 +32,7 @@ KEY = "system.maximum_cross_replica_sum_buffer_size"
 
 @pytest.fixture
 def load(load):
-    return lambda size=None, *more, text=SCENARIO: load(text, *([] if size is None else [f"{KEY}={size}"]), *more)
+    return lambda size=None, *more: load(SCENARIO, *([] if size is None else [f"{KEY}={size}"]), *more)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.sampled_from([2, 4])), max_size=12), st.integers(0, 300))
@@ -94,21 +94,6 @@ def test_the_fastest_algorithm_for_all_of_them_is_taken(load, name):
     )
     assert found.cost.total_cycles <= other
     assert (found.cost.total_cycles == other) == (name == found.algorithm)
-
-
-def test_stages_known_by_their_cost_have_one_gradient_each(load):
-    text = """
-system: {name: pod16, auto_select_ipus: 8}
-pipeline:
-  gradient_accumulation_count: 4
-  stages:
-    - {name: a, forward: 100, backward: 200, parameter_bytes: 4000, output_bytes: 64}
-    - {name: b, forward: 100, backward: 200, gradient_bytes: 64}
-"""
-    job = load(0, text=text)
-    found, system = job.costs.gradient_sum, job.system
-    plan = ALGORITHMS["all_reduce"][found.algorithm](system, range(0, 8, 2), 1000, 4)
-    assert found.cost == concurrent_cost(system, [plan])
 
 
 def test_costs_in_turn_leave_out_what_has_nothing_to_do(load):

@@ -14,19 +14,18 @@ pytestmark = pytest.mark.usefixtures("tf")
 BATCH, STEPS, CLASSES = 8, 12, 10
 
 
-def _vectors(count=BATCH * STEPS):
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((count, 12)).astype(np.float32), rng.integers(0, CLASSES, count)
+def _data(shape, classes=CLASSES, words=None):
+    """A function that draws so many samples, of numbers or of words, and their labels."""
+
+    def drawn(count=BATCH * STEPS):
+        rng = np.random.default_rng(0)
+        x = rng.integers(0, words, (count, *shape)) if words else rng.standard_normal((count, *shape)).astype("f4")
+        return x, rng.integers(0, classes, count)
+
+    return drawn
 
 
-def _images(count=BATCH * STEPS):
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((count, 8, 8, 3)).astype(np.float32), rng.integers(0, CLASSES, count)
-
-
-def _texts(count=BATCH * STEPS):
-    rng = np.random.default_rng(0)
-    return rng.integers(0, 50, (count, 12)), rng.integers(0, 2, count)
+_vectors, _images, _texts = _data((12,)), _data((8, 8, 3)), _data((12,), 2, words=50)
 
 
 def _compiled(model, optimizer, **options):

@@ -176,53 +176,47 @@ def test_gradients_are_accumulated_in_every_way_that_there_is(names, way):
     )
 
 
-class _Decaying:
+def _decaying(names, optimizer):
     """Optimizer functions between accumulation and update: weight decay, and clipping of the global norm."""
+    tf = names.tf
 
-    @staticmethod
-    def around(names, optimizer):
-        tf = names.tf
+    class Wrapped(names.ipu.optimizers.IpuOptimizer):
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            gradients, variables = zip(*grads_and_vars, strict=True)
+            clipped, _ = tf.clip_by_global_norm(gradients, 1.0)
+            decayed = [gradient + 0.01 * variable for gradient, variable in zip(clipped, variables, strict=True)]
+            return super().apply_gradients(list(zip(decayed, variables, strict=True)), global_step, name)
 
-        class Wrapped(names.ipu.optimizers.IpuOptimizer):
-            def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-                gradients, variables = zip(*grads_and_vars, strict=True)
-                clipped, _ = tf.clip_by_global_norm(gradients, 1.0)
-                decayed = [gradient + 0.01 * variable for gradient, variable in zip(clipped, variables, strict=True)]
-                return super().apply_gradients(list(zip(decayed, variables, strict=True)), global_step, name)
-
-        return Wrapped(optimizer)
+    return Wrapped(optimizer)
 
 
-class _Assigning:
+def _assigning(names, _):
     """An optimizer that writes its update out by assignments, with a slot."""
+    tf = names.tf
 
-    @staticmethod
-    def around(names, _):
-        tf = names.tf
+    class Written(tf.train.Optimizer):
+        def __init__(self):
+            super().__init__(False, "Written")
 
-        class Written(tf.train.Optimizer):
-            def __init__(self):
-                super().__init__(False, "Written")
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            updates = []
+            for gradient, variable in grads_and_vars:
+                shape = variable.shape.as_list()
+                slot = tf.get_variable(f"{variable.op.name}_m", shape, initializer=tf.zeros_initializer())
+                mean = 0.9 * slot + gradient
+                updates += [slot.assign(mean), variable.assign(variable - 0.1 * mean)]
+            return tf.group(*updates)
 
-            def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-                updates = []
-                for gradient, variable in grads_and_vars:
-                    shape = variable.shape.as_list()
-                    slot = tf.get_variable(f"{variable.op.name}_m", shape, initializer=tf.zeros_initializer())
-                    mean = 0.9 * slot + gradient
-                    updates += [slot.assign(mean), variable.assign(variable - 0.1 * mean)]
-                return tf.group(*updates)
-
-        return Written()
+    return Written()
 
 
-@pytest.mark.parametrize("between", [_Decaying, _Assigning])
+@pytest.mark.parametrize("between", [_decaying, _assigning])
 def test_an_update_may_compute_with_accumulated_gradients(names, between):
     """The arithmetic belongs to the weight update, which has its work."""
     tf = names.tf
 
     def optimizer():
-        return between.around(names, tf.train.GradientDescentOptimizer(0.1))
+        return between(names, tf.train.GradientDescentOptimizer(0.1))
 
     def trained(wrap):
         def body(outfeed, *element):
@@ -236,7 +230,7 @@ def test_an_update_may_compute_with_accumulated_gradients(names, between):
     np.testing.assert_allclose(np.ravel(found.sent), _accumulated_by_tensorflow(tf, optimizer), rtol=1e-5)
     spans = found.timeline.rows(SpanKind.WEIGHT_UPDATE)
     assert len(spans) == ITERATIONS // COUNT
-    if between is _Decaying:
+    if between is _decaying:
         tf.reset_default_graph()
         plain = trained(lambda: tf.train.GradientDescentOptimizer(0.1))
         lengths = [

@@ -2,11 +2,14 @@
 
 import functools
 
+import autograd.numpy as anp
 import numpy as np
 import pytest
+from autograd import value_and_grad
 
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from tests.effort import rarest, slowest
+from tests.formulas import cross_entropy
 from tests.programs import pipelined
 
 SCHEDULES = list(PipelineSchedule)
@@ -196,32 +199,22 @@ def shared_weight_elements(count):
 
 @functools.cache
 def unsplit_shared_weight(count, executions):
-    """The same training without a pipeline, in plain NumPy: the losses, and the weights in the end."""
+    """The same training without a pipeline, with autograd's gradients: the losses, and the weights in the end."""
     layers = ["w0", "w1", "w2", "w3", "w0"]
-    weights = {name: np.ones((4, 4)) for name in layers}
-    slots = {name: np.zeros((4, 4)) for name in layers}
+    weights, slots = ({name: start((4, 4)) for name in layers} for start in (np.ones, np.zeros))
+
+    def loss_of(weights, x, labels):
+        for name in layers:
+            x = x @ weights[name]
+        return cross_entropy(anp.mean(x, axis=1), labels)
+
     losses, elements = [], zip(*shared_weight_elements(count * executions), strict=True)
     for _ in range(executions):
-        total = {name: np.zeros((4, 4)) for name in weights}
-        for _ in range(count):
-            x, labels = next(elements)
-            inputs = []
-            for name in layers:
-                inputs.append(x)
-                x = x @ weights[name]
-            logits = x.mean(axis=1)
-            shifted = logits - logits.max(axis=1, keepdims=True)
-            scores = np.exp(shifted)
-            shares = scores / scores.sum(axis=1, keepdims=True)
-            losses.append(float(np.mean(np.log(scores.sum(axis=1)) - shifted[[0, 1], labels])))
-            shares[[0, 1], labels] -= 1
-            gradient = np.repeat(shares[:, None, :] / 2 / 4, 4, axis=1)
-            for name, before in zip(reversed(layers), reversed(inputs), strict=True):
-                total[name] += np.einsum("bij,bik->jk", before, gradient) / count
-                gradient = gradient @ weights[name].T
-        for name, gradient in total.items():
-            slots[name] = 0.98 * slots[name] + gradient
-            weights[name] -= 0.01 * slots[name]
+        found = [value_and_grad(loss_of)(weights, *next(elements)) for _ in range(count)]
+        losses += [float(loss) for loss, _ in found]
+        for name in weights:
+            slots[name] = 0.98 * slots[name] + np.mean([gradients[name] for _, gradients in found], axis=0)
+            weights[name] = weights[name] - 0.01 * slots[name]
     return losses, weights
 
 
