@@ -192,14 +192,6 @@ def test_the_scenario_fits_only_with_offloading():
         execute(load_job(path, ["pipeline.offload_weight_update_variables=false"]))
 
 
-def test_streaming_memory_has_a_size(load):
-    with pytest.raises(OutOfMemoryError) as caught:
-        execute(load(TIMED, "system.streaming_memory.capacity=7 MB"))
-    assert str(caught.value).startswith(
-        "--set system.streaming_memory.capacity: Out of Streaming Memory beside IPUs 0 to 3: 7.629 MiB of 6.676 MiB."
-    )
-
-
 MESSAGES = [
     (
         ("system.enable_remote_buffers=false", "pipeline.offload_weight_update_variables=true"),

@@ -13,20 +13,13 @@ from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.work import VectorWork, Work
 from tests.formulas import gru, lstm
-from tests.programs import needs_tensorflow, tensorflow
-from tests.traced_training import OnIpus, on_ipus, profile_of
+from tests.programs import tensorflow
+from tests.traced_training import Lazily, OnIpus, on_ipus, profile_of
 
 RNG = np.random.default_rng(11)
 image_ops, math_ops, nn_ops = OnIpus("image_ops"), OnIpus("math_ops"), OnIpus("nn_ops")
 slicing_ops, statistics_ops, custom_ops = OnIpus("slicing_ops"), OnIpus("statistics_ops"), OnIpus("custom_ops")
-
-
-@pytest.fixture(name="rnn_ops")
-def _rnn_ops():
-    needs_tensorflow()
-    from ipusim.ipu import rnn_ops  # noqa: PLC0415
-
-    return rnn_ops
+rnn_ops, functions = Lazily("rnn_ops"), Lazily("nn_ops")
 
 
 def alignments(log_probabilities, blank):
@@ -101,7 +94,7 @@ def with_variables(build):
     return on_ipus(lambda: (build(), [each.read_value() for each in v1.trainable_variables()]))
 
 
-def test_recurrent_layers_are_the_formulas_of_graphcores_kernels(rnn_ops):
+def test_recurrent_layers_are_the_formulas_of_graphcores_kernels():
     x, units = RNG.normal(size=(5, 2, 3)), 4
     first = np.swapaxes(x, 0, 1)
 
@@ -153,7 +146,7 @@ def test_recurrent_layers_are_the_formulas_of_graphcores_kernels(rnn_ops):
         ("PopnnAUGRU", {}, 2, AUGRU(4, return_sequences=True, reset_after=False, masked=True), 5),
     ],
 )
-def test_recurrent_layers_cost_what_the_cores_do(rnn_ops, kind, options, beside, core, elements):
+def test_recurrent_layers_cost_what_the_cores_do(kind, options, beside, core, elements):
     def run(tf, x, lengths, scores):
         return getattr(rnn_ops, kind)(4, **options)(tf.transpose(x, [1, 0, 2]), *[lengths, scores][:beside])[0]
 
@@ -165,11 +158,8 @@ def test_recurrent_layers_cost_what_the_cores_do(rnn_ops, kind, options, beside,
 
 
 def test_ctc_costs_what_the_cores_does():
-    needs_tensorflow()
-    from ipusim.ipu import nn_ops  # noqa: PLC0415
-
     def run(tf, x, labels):
-        return nn_ops.ctc_loss_v2(labels, tf.transpose(x, [1, 0, 2]), [2, 1], [5, 4], -1)
+        return functions.ctc_loss_v2(labels, tf.transpose(x, [1, 0, 2]), [2, 1], [5, 4], -1)
 
     stage = profile_of(run, RNG.normal(size=(2, 5, 4)).astype(np.float32), np.zeros((2, 2), np.int32))
     cost = CTC(2, -1, timed=True).cost((5, 4), 2, 4)
@@ -267,8 +257,6 @@ def test_results_of_a_computation_come_in_its_structure(tf):
 
 
 def test_activations_and_expressions_are_their_formulas(tf):
-    from ipusim.ipu import nn_ops as functions  # noqa: PLC0415
-
     x = np.linspace(-4, 4, 33)
     for name, right in {
         "swish": x / (1 + np.exp(-x)),
