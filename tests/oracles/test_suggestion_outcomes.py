@@ -38,8 +38,8 @@ from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.request.request import Request
 from tests.effort import slowest
+from tests.scenarios import SCENARIOS
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 MIB = 1024 * 1024
 
 

@@ -24,8 +24,8 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from tests.effort import sampled, seeds, slowest
+from tests.scenarios import SCENARIOS
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SRAM = 1472 * 624 * 1024
 
 

@@ -130,11 +130,6 @@ def test_one_batch_is_for_all_stages_of_a_subclass(keras):
     np.testing.assert_allclose(*in_strategy(2, predicted), rtol=1e-5)
 
 
-def _fit(keras, make, **options):
-    model = _compiled(keras, make(keras), **options)
-    model.fit(*_data(), BATCH, verbose=0)
-
-
 def _half_assigned(k):
     first, second, last = _layers(k)
     inputs = k.Input((12,))
@@ -165,7 +160,7 @@ def _own_step(k):
 def test_what_graphcore_refuses_is_refused_in_its_words(keras, make, error, text):
     keras.backend.clear_session()
     with pytest.raises(error, match=text):
-        in_strategy(2, lambda: _fit(keras, make))
+        in_strategy(2, lambda: _compiled(keras, make(keras)).fit(*_data(), BATCH, verbose=0))
 
 
 def test_options_are_of_models_in_a_scope(keras):

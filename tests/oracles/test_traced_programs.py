@@ -4,7 +4,6 @@ A scenario's layers are written here as users write them for TensorFlow, with Ke
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from ipusim.api import Request, assemble, execute, runs
 from ipusim.app.scenario import load_job
 from tests.effort import sampled
 from tests.keras_models import layers_of, stage_of
+from tests.scenarios import SCENARIOS
 from tests.traced_steps import (
     Model,
     accumulate_with_tensorflow,
@@ -25,7 +25,6 @@ from tests.traced_steps import (
 
 pytestmark = pytest.mark.usefixtures("tf")
 
-SCENARIOS = Path("scenarios")
 #: Losses of float32: to a part in 100,000, and to two units in the last place of the sums that they are logarithms of.
 CLOSE = {"rtol": 1e-5, "atol": 3e-7}
 
