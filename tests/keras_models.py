@@ -48,7 +48,6 @@ class Placed:
         stages: stage of each call of the model; None for a model that is not pipelined.
         accumulation: number of batches of a weight update.
         schedule: the pipeline's schedule.
-        synthetic: whether the host feeds nothing.
     """
 
     stages: Sequence[int] | None = None
@@ -57,7 +56,6 @@ class Placed:
     version: int = 0
     schedule: str = "grouped"
     sums_results: bool = False
-    synthetic: bool = False
     asynchronous: bool = False
     replicas: int = 1
     buffer_depth: int = 3
@@ -82,8 +80,7 @@ class Placed:
         ipus = 1 << (stages - 1).bit_length()
         system = {"name": "m2000", "auto_select_ipus": ipus}
         mapping = {"device_mapping": list(range(stages))}
-        fed = {"use_synthetic_data": True} if self.synthetic else {}
-        return {"system": system, "pipeline": {**pipeline, **counts, **mapping}, **fed}
+        return {"system": system, "pipeline": {**pipeline, **counts, **mapping}}
 
 
 def keras() -> Any:

@@ -8,9 +8,6 @@ import pytest
 from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import OutOfMemoryError
-from ipusim.hardware.streaming import StreamingMemory
-from ipusim.machine.clock import Clock
-from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
@@ -39,7 +36,7 @@ optimizer: {type: adam, learning_rate: 0.01}
 CLOCK = 1_330_000_000
 
 
-def spans(timeline, kind, ipu):
+def spans(timeline, kind, ipu=0):
     rows = [row for row in timeline.rows(kind) if timeline.ipu[row] == ipu]
     return [(int(timeline.start[row]), int(timeline.end[row]), int(timeline.bytes[row])) for row in rows]
 
@@ -52,7 +49,7 @@ def test_ipus_share_the_memory_of_their_machine_and_one_alone_its_link(load):
     """6 MB and 2 MB at 20 GB/s together: 10 GB/s each for 2 MB, and then 16 GB/s for the 4 MB that are left."""
     result = execute(load(TIMED))
     timeline = result.timeline
-    ((begin, end, size),) = spans(timeline, SpanKind.REMOTE_LOAD, 0)
+    ((begin, end, size),) = spans(timeline, SpanKind.REMOTE_LOAD)
     ((other_begin, other_end, other_size),) = spans(timeline, SpanKind.REMOTE_LOAD, 1)
     assert (size, other_size) == (6_000_000, 2_000_000)
     assert begin == other_begin
@@ -93,8 +90,8 @@ def test_accumulators_come_and_go_with_every_backward_pass(load):
         )
     )
     timeline = result.timeline
-    backward = spans(timeline, SpanKind.BACKWARD, 0)
-    loads, stores = spans(timeline, SpanKind.REMOTE_LOAD, 0), spans(timeline, SpanKind.REMOTE_STORE, 0)
+    backward = spans(timeline, SpanKind.BACKWARD)
+    loads, stores = spans(timeline, SpanKind.REMOTE_LOAD), spans(timeline, SpanKind.REMOTE_STORE)
     moving = cycles(Fraction(3_000_000, 16 * 10**9))
     assert len(backward) == 4
     assert [(end - moving, end) for _, end, _ in loads[:4]] == [(start - moving, start) for start, _, _ in backward]
@@ -133,8 +130,8 @@ def test_accumulators_come_before_they_are_summed_up(load, hosts):
             "pipeline.offload_weight_update_variables=true",
         )
         timeline = execute(load(TIMED, *replicas, *offloaded, f"pipeline.offload_{kept}=false")).timeline
-        (update, *_) = spans(timeline, SpanKind.WEIGHT_UPDATE, 0)
-        last = spans(timeline, SpanKind.REMOTE_LOAD, 0)[-1]
+        (update, *_) = spans(timeline, SpanKind.WEIGHT_UPDATE)
+        last = spans(timeline, SpanKind.REMOTE_LOAD)[-1]
         sums = timeline.rows(SpanKind.ALL_REDUCE, SpanKind.HOST_SUM)
         assert len(sums) == (1 if hosts == 1 else 3)  # over replicas, and then to the network and back
         if first:
@@ -183,7 +180,7 @@ def test_memory_over_time_holds_the_state_during_the_update_only(load):
     told = result.summary.to_dict()["memory"]["ipus"][0]
     assert (told["peak_pass"], told["remote_bytes"]) == ("weight update", 6_000_000)
     assert told["peak_bytes"] == 2 * 3_000_000 + 6_000_000
-    start = spans(result.timeline, SpanKind.REMOTE_LOAD, 0)[0][0]
+    start = spans(result.timeline, SpanKind.REMOTE_LOAD)[0][0]
     assert told["peak_cycle"] == start
 
 
@@ -193,14 +190,6 @@ def test_the_scenario_fits_only_with_offloading():
     assert not fits.memory.too_large
     with pytest.raises(OutOfMemoryError, match=r"Keep the optimizer's state in Streaming Memory"):
         execute(load_job(path, ["pipeline.offload_weight_update_variables=false"]))
-
-
-def test_streaming_memory_has_a_size(load):
-    with pytest.raises(OutOfMemoryError) as caught:
-        execute(load(TIMED, "system.streaming_memory.capacity=7 MB"))
-    assert str(caught.value).startswith(
-        "--set system.streaming_memory.capacity: Out of Streaming Memory beside IPUs 0 to 3: 7.629 MiB of 6.676 MiB."
-    )
 
 
 MESSAGES = [
@@ -253,40 +242,6 @@ def test_inference_has_no_weight_update_to_offload_for(load):
     result = execute(asked)
     assert result.memory.footprint.ipus[0].remote_bytes == 0
     assert not len(result.timeline.rows(SpanKind.REMOTE_LOAD))
-
-
-def ends(spec, clock_hz, wanted):
-    """Return when each transfer of ``wanted``, pairs of start and bytes, ends."""
-    clock = Clock()
-    memory = RemoteMemory(clock, spec, clock_hz)
-    found = {}
-
-    def one(number, start, size):
-        yield clock.event_at(start)
-        yield memory.transfer(size)
-        found[number] = clock.now
-
-    assert clock.run_all([clock.process(one(number, start, size)) for number, (start, size) in enumerate(wanted)])
-    return [found[number] for number in range(len(wanted))]
-
-
-SPEC = StreamingMemory(Fraction(8), Fraction(4), 100)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        ([(0, 40)], [10]),  # alone: the link's 4 bytes a cycle
-        ([(0, 40), (0, 40)], [10, 10]),  # two at 4 bytes each
-        ([(0, 40)] * 4, [20] * 4),  # four at 2 bytes each
-        ([(0, 41)], [11]),
-        # 3 cycles at 8/3 bytes leave 16 each; 8 more at 2 bytes; then the last has 8 left, at 4 bytes
-        ([(0, 24), (0, 24), (0, 24), (3, 24)], [11, 11, 11, 13]),
-        ([(0, 4), (100, 4)], [1, 101]),  # idle in between
-    ],
-)
-def test_fair_shares(wanted, expected):
-    assert ends(SPEC, 1, wanted) == expected
 
 
 def test_options_that_stages_known_by_their_cost_or_no_host_take_up_are_named(load):

@@ -7,28 +7,19 @@ import pytest
 from scipy.special import expit, log_softmax, logsumexp
 from scipy.stats import binned_statistic
 
-from ipusim.app.scenario import load_job
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.work import VectorWork, Work
-from ipusim.runs.execute import execute
 from tests.formulas import gru, lstm
-from tests.programs import needs_tensorflow, tensorflow
-from tests.traced_training import OnIpus, on_ipus, profile_of
+from tests.programs import tensorflow
+from tests.traced_training import Lazily, OnIpus, on_ipus, profile_of
 
 RNG = np.random.default_rng(11)
 image_ops, math_ops, nn_ops = OnIpus("image_ops"), OnIpus("math_ops"), OnIpus("nn_ops")
-slicing_ops, statistics_ops = OnIpus("slicing_ops"), OnIpus("statistics_ops")
-
-
-@pytest.fixture(name="rnn_ops")
-def _rnn_ops():
-    needs_tensorflow()
-    from ipusim.ipu import rnn_ops  # noqa: PLC0415
-
-    return rnn_ops
+slicing_ops, statistics_ops, custom_ops = OnIpus("slicing_ops"), OnIpus("statistics_ops"), OnIpus("custom_ops")
+rnn_ops, functions = Lazily("rnn_ops"), Lazily("nn_ops")
 
 
 def alignments(log_probabilities, blank):
@@ -103,7 +94,7 @@ def with_variables(build):
     return on_ipus(lambda: (build(), [each.read_value() for each in v1.trainable_variables()]))
 
 
-def test_recurrent_layers_are_the_formulas_of_graphcores_kernels(rnn_ops):
+def test_recurrent_layers_are_the_formulas_of_graphcores_kernels():
     x, units = RNG.normal(size=(5, 2, 3)), 4
     first = np.swapaxes(x, 0, 1)
 
@@ -155,7 +146,7 @@ def test_recurrent_layers_are_the_formulas_of_graphcores_kernels(rnn_ops):
         ("PopnnAUGRU", {}, 2, AUGRU(4, return_sequences=True, reset_after=False, masked=True), 5),
     ],
 )
-def test_recurrent_layers_cost_what_the_cores_do(rnn_ops, kind, options, beside, core, elements):
+def test_recurrent_layers_cost_what_the_cores_do(kind, options, beside, core, elements):
     def run(tf, x, lengths, scores):
         return getattr(rnn_ops, kind)(4, **options)(tf.transpose(x, [1, 0, 2]), *[lengths, scores][:beside])[0]
 
@@ -167,11 +158,8 @@ def test_recurrent_layers_cost_what_the_cores_do(rnn_ops, kind, options, beside,
 
 
 def test_ctc_costs_what_the_cores_does():
-    needs_tensorflow()
-    from ipusim.ipu import nn_ops  # noqa: PLC0415
-
     def run(tf, x, labels):
-        return nn_ops.ctc_loss_v2(labels, tf.transpose(x, [1, 0, 2]), [2, 1], [5, 4], -1)
+        return functions.ctc_loss_v2(labels, tf.transpose(x, [1, 0, 2]), [2, 1], [5, 4], -1)
 
     stage = profile_of(run, RNG.normal(size=(2, 5, 4)).astype(np.float32), np.zeros((2, 2), np.int32))
     cost = CTC(2, -1, timed=True).cost((5, 4), 2, 4)
@@ -250,6 +238,37 @@ def test_slices_are_those_of_graphcores_reference():
     assert kept.dtype == int
 
 
+def test_outside_of_computations_the_host_runs_an_operation(tf):
+    from ipusim.ipu.slicing_ops import sequence_slice  # noqa: PLC0415
+
+    rows = np.arange(6.0).reshape(6, 1)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        found = session.run(sequence_slice(np.zeros((6, 1)), rows, [2, 1], [1, 4], [0, 5], False))
+    assert np.ravel(found).tolist() == [1, 2, 0, 0, 0, 4]
+
+
+def test_results_of_a_computation_come_in_its_structure(tf):
+    from ipusim.ipu.ipu_compiler import compile  # noqa: PLC0415
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        one, two = tf.constant(1), tf.constant(2)
+        structures = (lambda: {"b": two, "a": one}, lambda: (one, tf.no_op()), lambda: one * 5, tf.no_op)
+        assert [session.run(compile(build)) for build in structures] == [{"b": 2, "a": 1}, (1,), (5,), None]
+
+
+def test_activations_and_expressions_are_their_formulas(tf):
+    x = np.linspace(-4, 4, 33)
+    for name, right in {
+        "swish": x / (1 + np.exp(-x)),
+        "hard_sigmoid": np.clip(0.2 * x + 0.5, 0, 1),
+        "gelu": 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    }.items():
+        found = on_ipus(lambda name=name: getattr(functions, name)(tf.constant(x)))
+        np.testing.assert_allclose(found, right, rtol=1e-6, atol=1e-9)
+    found = custom_ops.codelet_expression_op(lambda a, b: a * b + 1, np.float32([1, 2]), np.float32([[3], [4]]))
+    np.testing.assert_array_equal(found, [[4, 7], [5, 9]])
+
+
 def test_images_are_normalised_by_graphcores_formula():
     image = RNG.integers(0, 256, (2, 3, 4, 3)).astype(np.uint8)
     offsets, scales = np.array([1, 2, 3], np.float32), np.array([0.5, 0.25, 2], np.float32)
@@ -293,40 +312,3 @@ def test_sampled_losses_are_their_formulas():
     np.testing.assert_allclose(found, cross, rtol=1e-6)
     found = nn_ops.sampled_softmax_loss(*arguments)
     np.testing.assert_allclose(found, -log_softmax(both, axis=1)[:, :2].mean(axis=1), rtol=1e-6)
-
-
-SCENARIO = """
-system: {name: m2000}
-data: {type: npz, file: words.npz, hold_out: 16}
-model:
-  layers:
-    - {name: ear, type: augru, units: 8, masked: true, return_sequences: true}
-    - {name: scores, type: dense, units: 4}
-    - {name: loss, type: ctc, labels: 2, timed: true}
-pipeline: {splits: [scores], gradient_accumulation_count: 4, micro_batch_size: 4}
-optimizer: {type: adam, learning_rate: 0.05}
-steps: 30
-"""
-
-
-def test_a_scenario_learns_to_read(tmp_path):
-    """Two letters in six time steps, each with a score; the last step of some samples is behind their end."""
-    rng = np.random.default_rng(0)
-    words = rng.integers(0, 3, (80, 2))
-    x = rng.normal(size=(80, 6, 5))
-    x[..., 3:] = 0.2, 1
-    for sample, word in enumerate(words):
-        x[sample, [0, 3], word] += 3
-    x[::2, 5, 4] = 0
-    times = 6 - (np.arange(80) % 2 == 0)
-    np.savez(tmp_path / "words.npz", x=x.astype(np.float32), y=np.concatenate([words, times[:, None]], axis=1))
-    (tmp_path / "s.yaml").write_text(SCENARIO)
-    found = execute(load_job(tmp_path / "s.yaml")).learning
-    assert found.mean_loss_by_step[0] > 3
-    assert found.mean_loss_by_step[29] < 0.5
-    weights = {name: array.astype(np.float64) for name, array in found.weights.items()}
-    W, U, b = (weights[f"ear/{name}"] for name in "WUb")
-    heard = gru(x[:64], W, U, b, True, True, True) @ weights["scores/W"] + weights["scores/b"]
-    logs = log_softmax(heard, axis=-1)
-    losses = [-alignments(logs[at, : times[at]], 3)[tuple(words[at])] for at in range(0, 64, 16)]
-    assert np.mean(losses) < 0.5

@@ -75,9 +75,7 @@ def _pin(file, name):
 @pytest.mark.parametrize(
     ("name", "path", "value", "what"),
     [
-        (TUTORIAL, "pipeline.micro_batch_size", 64, "shape: micro_batch_size was 32, is 64"),
         (TUTORIAL, "pipeline.gradient_accumulation_count", 32, "shape: gradient_accumulation_count was 16, is 32"),
-        (TUTORIAL, "pipeline.schedule", "interleaved", "shape: schedule was grouped, is interleaved"),
         (TUTORIAL, "optimizer.learning_rate", 0.02, "losses: step 0: the mean was"),
         (TUTORIAL, "seed", 7, "losses: step 0: the mean was"),
         ("inference", "precision", "float16", "price: "),
@@ -87,7 +85,6 @@ def _pin(file, name):
         ("selection_orders", "rates.link", "32 Gbit/s", "price: copy 0 of group 0"),
         (DIGITS, "pipeline.splits", ["dense256", "dense128", "logits"], ""),
         ("overlapped_io", "infeed.element_bytes", "1 MiB", "price: host.infeed"),
-        (DIGITS, "optimizer.learning_rate", 0.5, "losses: step 0: the mean was"),
         (DIGITS, "data.shuffle", False, "losses: "),
         ("schedules_four_ipus", "pipeline.stages.2.forward", 2000, "price: forward of"),
         ("schedules_four_ipus", "pipeline.sync", "point_to_point", "shape: sync was lock_step, is point_to_point"),
@@ -98,7 +95,6 @@ def _pin(file, name):
         ("selection_orders", "system.selection_order", "ZIGZAG", "device: "),
         ("optimizer_state_offload", "system.streaming_memory.bandwidth", "8 GB/s", ""),
         ("overlapped_io", "system.io_tiles.place_ops_on_io_tiles", False, ""),
-        ("inference", "pipeline.micro_batch_size", 4, "shape: micro_batch_size"),
         ("recomputation", "pipeline.recomputation_mode", "RecomputeAndBackpropagateInterleaved", ""),
     ],
 )
@@ -182,15 +178,9 @@ def _blocking(parts):
     ("name", "change", "what", "cause"),
     [
         (TUTORIAL, rate("amp_ceiling", "1/2"), "price: forward of stage0", "rate 'amp_ceiling' was"),
-        (TUTORIAL, rate("compute_set_cycles", 2), "price: forward of stage0", "rate 'compute_set_cycles' was"),
-        (TUTORIAL, rate("exchange_efficiency", "1/2"), "price: forward of stage0", "rate 'exchange_efficiency' was"),
         (TUTORIAL, rate("vector_slowdown", 2), "price: forward of stage0", "rate 'vector_slowdown' was"),
         ("selection_orders", rate("link_bytes_per_s", "1/2"), "price: copy", "rate 'link_bytes_per_s' was"),
         (TUTORIAL, rate("hop_latency_ns", 100), "price: copy", "rate 'hop_latency_ns' was"),
-        (TUTORIAL, rate("pre_copy_cycles", 3), "price: copy", "rate 'pre_copy_cycles' was"),
-        (TUTORIAL, rate("post_copy_cycles", 3), "price: copy", "rate 'post_copy_cycles' was"),
-        (TUTORIAL, rate("sync_skew_cycles", 3), "price: copy", "rate 'sync_skew_cycles' was"),
-        (TUTORIAL, rate("pair_exchange_ns", 3), "price: copy", "rate 'pair_exchange_ns' was"),
         (TUTORIAL, wrapped(passes, "operations", lambda all_: 2 * all_), "price: forward of", "law 'vector' was"),
         (TUTORIAL, wrapped(passes, "launch_cycles", lambda all_: 2 * all_), "price: ", "law 'launches' was"),
         (

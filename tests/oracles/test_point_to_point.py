@@ -76,12 +76,6 @@ def most_kept(schedule, mapping, count, until, **options):
     return found
 
 
-def test_inference_and_copies_that_block_on_the_free_system():
-    assert free("gpipe", (0, 1, 2), 5, (4, 0), training=False) == (5 + 2) * 4
-    # Within a whole micro-batch's life nothing overlaps where one stage runs at a time.
-    assert free("sequential", (0, 1, 2), 5, (4, 6)) == 3 * 5 * 10
-
-
 @dataclass(frozen=True)
 class Case:
     """A program on a System: the Order, cycles by (letter, stage), bytes by (stage, stage)."""
@@ -413,11 +407,6 @@ def test_links_that_are_shared_are_so_as_a_second_computation_says():
         differs += right != longest_path(case)[0]
     assert differs > 35, "sharing changed next to nothing: the cases show nothing"
     assert {case.program.overlap_copies for case in together} == {True, False}
-
-
-def test_the_second_computation_says_what_the_longest_path_does_where_nothing_is_shared():
-    for case, right in [case for case in cases()[0] if not case[0].order.joined.any()][:25]:
-        assert fluid(case) == right
 
 
 def test_replicas_run_beside_each_other_as_each_does_by_itself():

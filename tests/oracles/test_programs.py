@@ -2,7 +2,6 @@
 
 import builtins
 import io
-import logging
 import math
 import re
 import threading
@@ -269,26 +268,6 @@ def test_what_the_host_computes_takes_its_way_there_and_back():
     # Of each micro-batch, forward and backward, 8 x 64 numbers there and as many back.
     assert len(moved) == 2 * 2 * 16 * 20
     assert set(timeline.bytes[moved].tolist()) == {4 * 8 * 64}
-
-
-@rarest
-def test_the_estimator_trains_and_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, monkeypatch, caplog):
-    """To a mean loss below 0.3, also when it is stopped after a run: as one training that was not."""
-    monkeypatch.setattr(logging.getLogger("tensorflow"), "level", logging.INFO)
-
-    def trained(folder, *steps):
-        for each in steps:
-            Ran(PROGRAMS / "step5_estimator.py", ["--steps", str(each), "--model-dir", str(tmp_path / folder)])
-        return (tmp_path / folder / "model.ckpt-480.data-00000-of-00001").read_bytes()
-
-    whole = trained("whole", 480)
-    losses = [float(loss) for loss in re.findall(r"loss = ([\d.]+), step = \d+", caplog.text)]
-    assert len(losses) == 3
-    assert losses[0] > 1
-    assert losses[-1] < 0.3
-    caplog.clear()
-    assert trained("parts", 160, 320) == whole
-    assert losses == [float(loss) for loss in re.findall(r"loss = ([\d.]+), step = \d+", caplog.text)]
 
 
 @slowest

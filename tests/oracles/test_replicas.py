@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ipusim.app.run_folder.report import losses_csv
-from ipusim.app.scenario import load_job
 from ipusim.base.errors import DeadlockError, DeviceError, ProgramError
 from ipusim.hardware.build import replication_factor, shards_of
 from ipusim.hardware.orders import physical_ipus
@@ -39,10 +38,8 @@ precision: float64
 
 
 @pytest.fixture
-def load(tmp_path):
-    path = tmp_path / "replicas.yaml"
-    path.write_text(SCENARIO)
-    return lambda *overrides: load_job(path, overrides)
+def load(load):
+    return lambda *overrides: load(SCENARIO, *overrides)
 
 
 def test_the_sum_takes_its_closed_form(load):
@@ -127,18 +124,6 @@ def test_summary_counts_all_replicas(load):
     header, row, *_ = losses_csv(result.learning).decode().splitlines()
     assert header == "step,execution,micro_batch,replica,loss"
     assert row.startswith("0,0,0,0,")
-
-
-def test_inference_gives_outputs_a_replica_dimension(load, tmp_path):
-    path = tmp_path / "inference.yaml"
-    path.write_text(
-        SCENARIO.replace("    - {name: cel, type: softmax_cross_entropy}\n", "").replace(
-            "optimizer: {type: momentum, learning_rate: 0.05, momentum: 0.9}\n", ""
-        )
-    )
-    result = execute(load_job(path))
-    assert result.learning.outputs["outputs"].shape == (4 * 2 * 2, 4, 3, 3)
-    assert not len(result.timeline.rows(SpanKind.ALL_REDUCE))
 
 
 def test_shards_are_a_power_of_two_and_divide_the_device():

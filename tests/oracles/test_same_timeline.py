@@ -11,7 +11,7 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled
 from tests.keras_models import layers_of, stage_of
-from tests.programs import configure, hosted_names, run
+from tests.programs import configure, pipelined
 from tests.scenarios import SCENARIOS
 
 #: Options that have one name, in a scenario's pipeline and in Graphcore's.
@@ -87,12 +87,6 @@ CASES = {
 }
 
 
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
-
-
 def configured(names, options):
     system = options.system
     attributes = {
@@ -112,7 +106,7 @@ def configured(names, options):
 
 def in_program(names, job, stages=None, mapping=None):
     """Run what the scenario of a Job asks for as a program."""
-    tf, ipu, options = names.tf, names.ipu, job.request.options
+    tf, options = names.tf, job.request.options
     asked, training, feed = options.pipeline, job.program.shape.training, job.workload(0).feed
     configured(names, options)
     count = job.program.shape.micro_batches * job.system.replicas * job.executions
@@ -127,30 +121,25 @@ def in_program(names, job, stages=None, mapping=None):
         )
         for profile in job.program.stages
     ]
-    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(arrays))
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(ipu.ipu_outfeed_queue.IPUOutfeedMode[options.outfeed.mode])
 
-    def learn(*results):
+    def optimizer():
         spec = options.optimizer
         plain = tf.train.GradientDescentOptimizer(spec.learning_rate)
         found = plain if spec.type == "sgd" else tf.train.MomentumOptimizer(spec.learning_rate, spec.momentum)
-        optimizer = ipu.optimizers.CrossReplicaOptimizer(found) if job.system.replicas > 1 else found
-        return ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, results[-1])
+        return names.ipu.optimizers.CrossReplicaOptimizer(found) if job.system.replicas > 1 else found
 
-    def network():
-        return ipu.pipelining_ops.pipeline(
-            written,
-            asked.gradient_accumulation_count,
-            infeed_queue=infeed,
-            outfeed_queue=outfeed,
-            optimizer_function=learn if training else None,
-            device_mapping=mapping or asked.device_mapping,
-            pipeline_schedule=PipelineSchedule[asked.schedule.capitalize()],
-            recomputation_mode=RecomputationMode(asked.recomputation_mode),
-            **{name: getattr(asked, name) for name in SAME},
-        )
-
-    return run(names, network, outfeed, [infeed])
+    return pipelined(
+        names,
+        written,
+        tf.data.Dataset.from_tensor_slices(arrays),
+        asked.gradient_accumulation_count,
+        optimizer=optimizer if training else None,
+        mode=options.outfeed.mode,
+        device_mapping=mapping or asked.device_mapping,
+        pipeline_schedule=PipelineSchedule[asked.schedule.capitalize()],
+        recomputation_mode=RecomputationMode(asked.recomputation_mode),
+        **{name: getattr(asked, name) for name in SAME},
+    )
 
 
 #: What depends on the bytes of an element: labels, which no stage of inference reads, are not fed to a program.

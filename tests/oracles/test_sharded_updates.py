@@ -259,56 +259,6 @@ def test_explain_names_parts_of_state_on_the_ipus_where_popart_compiles(load):
     assert words not in {move.words for move in others.moves}
 
 
-#: BERT-Large as Graphcore's PyTorch program fine-tunes it for SQuAD on two replicas of eight Bow IPUs
-#: (graphcore/examples 3cc8f81, nlp/bert/pytorch/configs_squad.yml, squad_large_384): sharded state makes it fit.
-SQUAD = """
-system:
-  name: bow_pod16
-  auto_select_ipus: 16
-  matmuls: {poplar_options: {partialsType: half, availableMemoryProportion: 0.32}}
-  host: {framework: pytorch}
-numerics: off
-memory: report
-precision: float16
-data: {type: synthetic_tokens, length: 384, vocabulary: 2, samples: 1000000}
-model:
-  layers:
-    - {name: tokens, type: embedding, input_dim: 30522, output_dim: 1024}
-    - {name: positions, type: position_embedding}
-    - {name: norm, type: layer_norm}
-    - {name: drop, type: dropout, rate: 0.1}
-    - repeat: 24
-      layers:
-        - name: attention
-          type: residual
-          layers:
-            - {name: heads, type: multi_head_attention, num_heads: 16, split_qkv: false, dropout: 0.1}
-            - {name: drop, type: dropout, rate: 0.1}
-        - {name: attention_norm, type: layer_norm}
-        - name: feedforward
-          type: residual
-          layers:
-            - {name: up, type: dense, units: 4096, activation: gelu}
-            - {name: down, type: dense, units: 1024}
-            - {name: drop, type: dropout, rate: 0.1}
-        - {name: feedforward_norm, type: layer_norm}
-    - {name: spans, type: dense, units: 2}
-    - {name: loss, type: softmax_cross_entropy}
-pipeline:
-  splits: [attention2, attention5, attention8, attention11, attention14, attention17, attention20]
-  allow_recompute: true
-  micro_batch_size: 4
-  gradient_accumulation_count: 32
-  replicated_optimizer_state_sharding: true
-optimizer: {type: adam, learning_rate: 0.00005, first_moment: float16}
-"""
-
-
-@pytest.mark.parametrize(("change", "fits"), [((), Fits.YES), ((WHOLE,), Fits.NO)], ids=["sharded", "whole"])
-def test_fine_tuning_of_bert_large_fits_with_sharded_state_alone(load, change, fits):
-    assert load(SQUAD, *change).memory.fits is fits
-
-
 @pytest.mark.parametrize("ipus", [16, 64])
 def test_bert_of_mlperf_fits_with_the_state_on_its_ipus_as_published(ipus):
     """MLPerf v2.0, closed: ``optimizer_state_offchip: false`` and ``replicated_tensor_sharding: true``."""

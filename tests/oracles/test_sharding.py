@@ -15,6 +15,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.machine_costs import collective_cost
+from tests.oracles.test_offload import CLOCK, spans
 
 LAYERS = """
 system: {name: pod16, auto_select_ipus: 8, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}
@@ -40,14 +41,8 @@ pipeline:
   stages:
     - {name: a, forward: 100, backward: 200, update: 50, parameter_bytes: 3000001 B, state_bytes: 6000003 B}
 """
-CLOCK = 1_330_000_000
 STATE = "pipeline.replicated_optimizer_state_sharding=true"
 WEIGHTS = "pipeline.replicated_weight_sharding=true"
-
-
-def spans(timeline, kind, ipu=0):
-    rows = [row for row in timeline.rows(kind) if timeline.ipu[row] == ipu]
-    return [(int(timeline.start[row]), int(timeline.end[row]), int(timeline.bytes[row])) for row in rows]
 
 
 def moving(size):

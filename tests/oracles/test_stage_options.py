@@ -76,16 +76,6 @@ def test_what_the_largest_product_of_an_ipu_holds_is_set_aside(load):
     assert [dict(each.resident)[Holder.TEMPORARY] for each in on_one.ipus] == [max(held)]
 
 
-def test_less_memory_takes_more_cycles(load):
-    found = []
-    for share in (0.6, 1e-2, 5e-3, 3e-3):
-        experiment = load(f"system.matmuls.poplar_options.availableMemoryProportion={share}")
-        held = dict(execute(experiment).memory.footprint.ipus[1].resident)[Holder.TEMPORARY]
-        found.append((held, lengths(experiment, SpanKind.FORWARD)[1]))
-    assert sorted(found, reverse=True) == found
-    assert [cycles for _, cycles in found] == sorted({cycles for _, cycles in found})
-
-
 def test_partial_sums_of_another_type_are_converted_and_take_their_bytes(load):
     changes = "precision=float16", "system.matmuls.poplar_options.partialsType=half"
     half, single = (lengths(load(*each), SpanKind.FORWARD)[1] for each in (changes, changes[:1]))

@@ -23,9 +23,9 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.effort import rarest, sampled, seeds, slowest
+from tests.effort import sampled, seeds, slowest
+from tests.scenarios import SCENARIOS
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SRAM = 1472 * 624 * 1024
 
 
@@ -170,20 +170,6 @@ def test_streaming_memory_is_found_faster_than_a_host_that_updates(tmp_path: Pat
     assert said in (tmp_path / "out.yaml").read_text()
 
 
-@rarest
-def test_a_deep_model_is_cut_no_worse_than_its_scenario_has_it() -> None:
-    """The Conformer, with fewer micro-batches and laid out as its scenario has it: all of it takes a minute."""
-    request = load_request(SCENARIOS / "conformer.yaml", ["pipeline.gradient_accumulation_count=16"])
-    limits = Limits(
-        ipus=(4,), replicas=(1,), stages=(4,), placements=("straight",), recompute=("yes",), orders=("SNAKE",)
-    )
-    found = suggest(request, limits, runners_up=0)
-    assert found.given_trial.cycles is not None
-    assert found.trial.cycles is not None
-    assert found.trial.cycles <= found.given_trial.cycles
-    assert found.searched.skipped_bound is None
-
-
 def digits(*changes: str) -> Request:
     return load_request(SCENARIOS / "digits_training.yaml", changes)
 
@@ -258,27 +244,6 @@ def test_overrides_are_written_as_well(tmp_path: Path) -> None:
     assert execute(job).summary.execution_cycles == found.trial.cycles
 
 
-def test_the_ceiling_is_what_large_counts_come_near_to() -> None:
-    found = suggest(
-        load_request(SCENARIOS / "tutorial_step4_configurable_stages.yaml"),
-        Limits(ipus=(4,), replicas=(1,), schedules=("grouped",), recompute=("no",)),
-        runners_up=0,
-    )
-    assert found.ceiling is not None
-    slope, fixed = found.ceiling.full.slope, found.ceiling.full.fixed_cycles
-    count = found.ceiling.count_for(Fraction(9, 10))
-    counts = {"steps": None, "pipeline.repeat_count": None, "pipeline.gradient_accumulation_count": count}
-    request = change_request(found.request, {"numerics": "off", **counts})
-    cycles = execute(assemble(request)).summary.execution_cycles
-    assert cycles == fixed + count * slope
-    assert (
-        slope * count / cycles
-        >= 0.9
-        > slope * (count - found.ceiling.multiple) / (cycles - found.ceiling.multiple * slope)
-    )
-    assert sum(found.ceiling.parts.values()) == pytest.approx(1)
-
-
 @pytest.mark.parametrize("serialized", [1, 4])
 def test_what_a_ceiling_is_made_of_does_not_depend_on_how_many_micro_batches_are_laid_out(serialized: int) -> None:
     """Of 4,000 micro-batches a run of time alone lays out some dozen."""
@@ -318,19 +283,6 @@ def test_its_time_is_what_a_run_of_it_says_the_host_between_session_runs_too() -
     assert period == pytest.approx(run.throughput.weight_update_period_s, rel=1e-9)
     assert found.ceiling is not None
     assert found.ceiling.share(found.ceiling.count_for(Fraction(9, 10))) >= 0.9
-
-
-def test_its_time_is_that_of_a_run_where_the_first_execution_alone_waits_for_the_host() -> None:
-    request = load_request(SCENARIOS / "mnist_cnn.yaml")
-    found = suggest(request, Limits(ipus=(2,), replicas=(1,), schedules=("grouped",), recompute=("no",)))
-    for trial in (found.trial, found.given_trial):
-        assert trial.job is not None
-        run = execute(trial.job).summary
-        assert trial.cycles == run.execution_cycles
-        period = float(trial.period) / run.clock_hz
-        assert period == pytest.approx(run.throughput.weight_update_period_s, rel=1e-9)
-    assert found.given_trial.cycles is not None
-    assert found.given_trial.period < found.given_trial.cycles
 
 
 @pytest.mark.parametrize("steps", [1, 3])

@@ -20,6 +20,12 @@ LONG, SHORT = 10.0, 0.4
 TURN = 5e-4
 
 
+def stages_of(times):
+    """Return stages of given cycles: of the forward and the whole backward pass, and of the halves of the latter."""
+    kinds = ("forward", "backward", "backward_input", "backward_weights")
+    return [{"name": f"s{number}", **dict(zip(kinds, of, strict=True))} for number, of in enumerate(times)]
+
+
 def drawn(seed):
     """Return a scenario of uneven stages, and limits of its IPUs' memory; none where there are none."""
     random = Random(seed)
@@ -29,19 +35,12 @@ def drawn(seed):
     listed = []
     for number in range(stages):
         forward, first, second = (round(base * random.uniform(0.6, 1.4)) for _ in range(3))
-        listed.append(
-            {
-                "name": f"s{number}",
-                "forward": forward,
-                "backward": first + second,
-                "backward_input": first,
-                "backward_weights": second,
-                "stash_bytes": random.randint(200, 400) * 1000,
-                "rest_bytes": random.randint(50, 400) * 1000,
-                **({"output_bytes": random.randint(1, 200) * 512} if number < stages - 1 else {}),
-                **({"gradient_bytes": random.randint(1, 200) * 512} if number else {}),
-            }
-        )
+        (stage,) = stages_of([(forward, first + second, first, second)])
+        stage |= {"name": f"s{number}", "stash_bytes": random.randint(200, 400) * 1000}
+        stage |= {"rest_bytes": random.randint(50, 400) * 1000}
+        stage |= {"output_bytes": random.randint(1, 200) * 512} if number < stages - 1 else {}
+        stage |= {"gradient_bytes": random.randint(1, 200) * 512} if number else {}
+        listed.append(stage)
     pipeline = {"schedule": "1f1b", "sync": random.choice(["point_to_point", "lock_step"]), "stages": listed}
     options = {"system": {"name": system}, "memory": "report", "pipeline": pipeline}
     pipeline["gradient_accumulation_count"] = count
@@ -104,10 +103,7 @@ def clock_of_turns(monkeypatch):
 def test_of_three_stages_and_four_micro_batches_the_optimum_is_found(seed):
     random = Random(f"small {seed}")
     times = [[random.randint(20, 200) for _ in range(3)] for _ in range(3)]
-    stages = [
-        {"name": f"s{n}", "forward": f, "backward": i + w, "backward_input": i, "backward_weights": w}
-        for n, (f, i, w) in enumerate(times)
-    ]
+    stages = stages_of([(f, i + w, i, w) for f, i, w in times])
     pipeline = {"schedule": "1f1b", "gradient_accumulation_count": 4, "stages": stages}
     found = synthesize(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}), seconds=0.7)
     assert found.best.times.makespan_cycles == Exact(times, 4).makespan()
@@ -125,16 +121,7 @@ def drawn_small(seed, sync):
         # In point-to-point a whole backward pass that takes no less than its halves is never better than they are.
         whole = first + second + (random.choice([0, 0, -10, 25]) if sync == "lock_step" else 0)
         times.append({"F": forward, "B": whole, "I": first, "W": second})
-    listed = [
-        {
-            "name": f"s{n}",
-            "forward": of["F"],
-            "backward": of["B"],
-            "backward_input": of["I"],
-            "backward_weights": of["W"],
-        }
-        for n, of in enumerate(times)
-    ]
+    listed = stages_of([of.values() for of in times])
     system = random.choice(["free", "m2000"]) if sync == "lock_step" else "free"
     pipeline = {"schedule": "1f1b", "sync": sync, "gradient_accumulation_count": count, "stages": listed}
     return Request.from_dict({"system": {"name": system}, "pipeline": pipeline}), times, count
@@ -158,21 +145,8 @@ def test_of_two_or_three_stages_and_micro_batches_the_optimum_is_found(seed, syn
 
 
 def test_two_stages_of_an_ipu_are_proven_too():
-    times = [
-        {"F": 30, "B": 90, "I": 40, "W": 50},
-        {"F": 60, "B": 70, "I": 60, "W": 30},
-        {"F": 20, "B": 80, "I": 50, "W": 20},
-    ]
-    listed = [
-        {
-            "name": f"s{n}",
-            "forward": of["F"],
-            "backward": of["B"],
-            "backward_input": of["I"],
-            "backward_weights": of["W"],
-        }
-        for n, of in enumerate(times)
-    ]
+    times = [dict(zip("FBIW", of, strict=True)) for of in ((30, 90, 40, 50), (60, 70, 60, 30), (20, 80, 50, 20))]
+    listed = stages_of([of.values() for of in times])
     pipeline = {"schedule": "gpipe", "sync": "lock_step", "gradient_accumulation_count": 2, "stages": listed}
     pipeline["device_mapping"] = [0, 1, 0]
     found = synthesize(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}), ["gpipe"], seconds=2)

@@ -10,9 +10,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from ipusim.app.cli import app
 from ipusim.app.cli.figures import cost_tables, machine_tables
 from ipusim.app.scenario import load_job
 from ipusim.hardware.formulas import addends, formula_text
@@ -30,7 +28,6 @@ from ipusim.pricing.terms import terms_of
 from tests.effort import sampled
 from tests.scenarios import SCENARIOS
 
-TUTORIAL = str(SCENARIOS / "tutorial_step3_pipelining.yaml")
 #: What hosts do between session runs of a program is no part of what its Plan costs.
 BETWEEN_RUNS = {laws.NETWORK_GATHER, laws.NETWORK_BROADCAST}
 LAWS = [law for law in laws.LAWS if law not in BETWEEN_RUNS]
@@ -269,25 +266,3 @@ def test_every_figure_of_a_machine_has_a_source(machine):
     assert [row[0] for row in tables["Rates"]] == [rate.name for rate in RATES]
     assert ("Figures of the Streaming Memory of every four IPUs" in tables) == (machine.streaming is not None)
     assert dict(row[:2] for row in tables[f"Figures of {machine.ipu.name}"])["tiles"] == f"{machine.ipu.tiles:,}"
-
-
-@pytest.mark.parametrize("width", [60, 80, 140])
-@pytest.mark.parametrize(
-    "command",
-    [("check", str(SCENARIOS / "tutorial_step3_pipelining.yaml"), "--costs"), ("devices", "m2000", "--figures")],
-)
-def test_commands_print_them_in_any_terminal(command, width):
-    result = CliRunner().invoke(app, command, env={"COLUMNS": str(width)})
-    assert result.exit_code == 0
-    lines = result.stdout.splitlines()
-    assert all(len(line.rstrip()) <= width for line in lines[2 * (command[0] == "check") :])
-    words = " ".join(result.stdout.split())
-    for wanted in ("amp_ceiling", "0.9433 of peak", "1,330,000,000", "Sources of the rates"):
-        assert wanted in words
-    assert ("ceil(1350 * 1.33)" in words) == (command[0] == "check")
-    assert ("ceil(30 * 1.33) + 150 + 250" in words) == (command[0] == "check")
-
-
-def test_the_listing_of_devices_is_as_before():
-    result = CliRunner().invoke(app, ["devices", "m2000"])
-    assert result.stdout.startswith("Graphcore device listing:")

@@ -79,6 +79,18 @@ def test_logical_operations_give_1_and_0_of_whole_numbers():
         np.testing.assert_array_equal(found, chunks(of_all(by_group(x), axis=1)))
 
 
+def _summed_three_times(tf, z):
+    """A loop in a stage, each of whose steps sums over the replicas of a group."""
+    body = lambda step, state: (step + 1, cross_replica_ops.cross_replica_sum(tf.tanh(state), GROUP))  # noqa: E731
+    return tf.while_loop(lambda step, _: step < 3, body, [0, z])[1]
+
+
+def _summed_three_times_in_numpy(every):
+    for _ in range(3):
+        every = np.broadcast_to(np.tanh(every).sum(1, keepdims=True), every.shape)
+    return every
+
+
 #: Losses of a replica, and the sum of all of them, of z in each replica by group.
 LEARNED = {
     "sum": (
@@ -92,6 +104,10 @@ LEARNED = {
     "LOCAL": (
         lambda tf, z: tf.reduce_sum(reduce_scatter_op.reduce_scatter(z, GROUP, "COLLECTIVE_OP_LOCAL") ** 2),
         lambda every: np.sum(every[:, 0, :3] ** 2) + np.sum(every[:, 1, 3:] ** 2),
+    ),
+    "sum in a loop": (
+        lambda tf, z: tf.reduce_sum(_summed_three_times(tf, z) ** 2),
+        lambda every: np.sum(_summed_three_times_in_numpy(every) ** 2),
     ),
     **{
         name: (

@@ -3,31 +3,29 @@
 import numpy as np
 import pytest
 
-from ipusim.api import execute, learning
+from ipusim.api import learning
 from ipusim.ipu.runtime.recording import Recorder, recording
-from tests.effort import rarest, sampled
+from tests.effort import rarest
 from tests.keras_models import Placed, build, keras
 from tests.programs import tensorflow
-from tests.traced_steps import job_of
 
 pytestmark = pytest.mark.usefixtures("tf")
 
 BATCH, STEPS, CLASSES = 8, 12, 10
 
 
-def _vectors(count=BATCH * STEPS):
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((count, 12)).astype(np.float32), rng.integers(0, CLASSES, count)
+def _data(shape, classes=CLASSES, words=None):
+    """A function that draws so many samples, of numbers or of words, and their labels."""
+
+    def drawn(count=BATCH * STEPS):
+        rng = np.random.default_rng(0)
+        x = rng.integers(0, words, (count, *shape)) if words else rng.standard_normal((count, *shape)).astype("f4")
+        return x, rng.integers(0, classes, count)
+
+    return drawn
 
 
-def _images(count=BATCH * STEPS):
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((count, 8, 8, 3)).astype(np.float32), rng.integers(0, CLASSES, count)
-
-
-def _texts(count=BATCH * STEPS):
-    rng = np.random.default_rng(0)
-    return rng.integers(0, 50, (count, 12)), rng.integers(0, 2, count)
+_vectors, _images, _texts = _data((12,)), _data((8, 8, 3)), _data((12,), 2, words=50)
 
 
 def _compiled(model, optimizer, **options):
@@ -306,44 +304,6 @@ def test_tensorflow_executes_no_node_of_a_model(stages, monkeypatch):
     model.predict(x, BATCH, verbose=0)
     assert {name.rpartition("_")[2] for name in ran} == {"train", "test", "predict"}
     assert len(ran) == 3 * STEPS // 4
-
-
-@sampled(2)
-@pytest.mark.parametrize("legacy", [True, False])
-@pytest.mark.parametrize("rule", ["sgd", "momentum", "adam"])
-def test_a_model_has_the_timeline_of_its_scenario(rule, legacy):
-    layers = [
-        {"name": "flat", "type": "flatten"},
-        {"name": "first", "type": "dense", "units": 24, "activation": "tanh"},
-        {"name": "second", "type": "dense", "units": 16, "activation": "sigmoid", "use_bias": False},
-        {"name": "last", "type": "dense", "units": CLASSES},
-        {"name": "loss", "type": "softmax_cross_entropy"},
-    ]
-    data = {"type": "synthetic", "shape": [6, 2], "classes": CLASSES}
-    options = {"momentum": {"momentum": 0.9}}.get(rule, {})
-    scenario = execute(job_of(layers, data, ["second"], BATCH, {"type": rule, "learning_rate": 0.1, **options}))
-
-    def make(k):
-        dense = k.layers.Dense
-        model = k.Sequential(
-            [
-                k.layers.Flatten(input_shape=(6, 2)),
-                dense(24, "tanh"),
-                dense(16, "sigmoid", use_bias=False),
-                dense(CLASSES),
-            ]
-        )
-        offered = k.optimizers.legacy if legacy else k.optimizers
-        optimizer = offered.Adam(0.1) if rule == "adam" else offered.SGD(0.1, **options)
-        model.compile(optimizer, k.losses.SparseCategoricalCrossentropy(from_logits=True), steps_per_execution=2 * 4)
-        return model
-
-    model = build(make, Placed([0, 0, 1, 1], accumulation=4, synthetic=True))
-    x, y = np.zeros((BATCH * 8, 6, 2), np.float32), np.zeros(BATCH * 8, np.int32)
-    model.fit(x, y, BATCH, verbose=0)
-    (timeline,) = model.train_function.timelines
-    for column in ("start", "end", "kind", "ipu", "stage", "micro_batch", "execution", "time_step"):
-        np.testing.assert_array_equal(getattr(timeline, column), getattr(scenario.timeline, column), err_msg=column)
 
 
 @pytest.mark.parametrize(

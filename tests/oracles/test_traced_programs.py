@@ -4,15 +4,15 @@ A scenario's layers are written here as users write them for TensorFlow, with Ke
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ipusim.api import Request, assemble, execute, runs
 from ipusim.app.scenario import load_job
-from tests.effort import rarest, sampled
+from tests.effort import sampled
 from tests.keras_models import layers_of, stage_of
+from tests.scenarios import SCENARIOS
 from tests.traced_steps import (
     Model,
     accumulate_with_tensorflow,
@@ -25,7 +25,6 @@ from tests.traced_steps import (
 
 pytestmark = pytest.mark.usefixtures("tf")
 
-SCENARIOS = Path("scenarios")
 #: Losses of float32: to a part in 100,000, and to two units in the last place of the sums that they are logarithms of.
 CLOSE = {"rtol": 1e-5, "atol": 3e-7}
 
@@ -121,21 +120,15 @@ MODELS = {
     "dense": (DENSE, (9, 5), ["second", "last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
     "cnn": (CNN, (17, 16, 3), ["largest"], "momentum", lambda v1: v1.train.MomentumOptimizer(0.05, 0.9)),
     "batch_norm_with_adam": (BATCH_NORM, (9, 9, 3), ["again"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
-    "lstm": (LSTM, (5, 6), ["last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
     "two_lstms": (TWO_LSTMS, (5, 6), ["lstm"], "rmsprop", lambda v1: v1.train.RMSPropOptimizer(1e-3)),
-    "gru": (GRU, (5, 6), ["last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
     "three_grus": (THREE_GRUS, (4, 6), ["gru"], "rmsprop", lambda v1: v1.train.RMSPropOptimizer(1e-3)),
     "norms": (NORMS, (9, 9, 3), ["again", "flat"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.01)),
-    "attention": (ATTENTION, (6, 12), ["norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
     "bert": (BERT, (6,), ["attended", "norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
     "causal_attention": (CAUSAL, (6, 12), ["norm"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.01)),
 }
-#: Models whose layers others have too, in greater number.
-SMALLER = ("lstm", "gru", "attention")
-#: Optimizers of a scenario, and those of TensorFlow 1. A first sum of FTRL that is small takes weights for gradients.
+#: Optimizers that the models above do not have, and those of TensorFlow 1. A first sum of FTRL that is small takes
+#: weights for gradients.
 OPTIMIZERS = [
-    ({"type": "sgd", "learning_rate": 0.1}, lambda v1: v1.train.GradientDescentOptimizer(0.1)),
-    ({"type": "momentum", "learning_rate": 0.1, "momentum": 0.5}, lambda v1: v1.train.MomentumOptimizer(0.1, 0.5)),
     (
         {"type": "momentum", "learning_rate": 0.1, "momentum": 0.5, "nesterov": True},
         lambda v1: v1.train.MomentumOptimizer(0.1, 0.5, use_nesterov=True),
@@ -158,12 +151,10 @@ OPTIMIZERS = [
             beta=0.1,
         ),
     ),
-    ({"type": "adam", "learning_rate": 0.01}, lambda v1: v1.train.AdamOptimizer(0.01)),
     (
         {"type": "adam", "learning_rate": 0.01, "beta_1": 0.8, "beta_2": 0.9, "epsilon": 0.001},
         lambda v1: v1.train.AdamOptimizer(0.01, 0.8, 0.9, 0.001),
     ),
-    ({"type": "rmsprop", "learning_rate": 0.01}, lambda v1: v1.train.RMSPropOptimizer(0.01)),
     (
         {
             "type": "rmsprop",
@@ -258,7 +249,7 @@ def _check_timelines(run, scenario):
         np.testing.assert_array_equal(getattr(run.timeline, column), getattr(scenario.timeline, column))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[rarest] * (name in SMALLER)) for name in MODELS])
+@pytest.mark.parametrize("name", MODELS)
 def test_the_machine_runs_a_model_as_its_scenario_with_the_losses_of_tensorflow(name):
     """With its work, span by span; losses of five weight updates, of four or six micro-batches each."""
     job, model = _of(name)

@@ -13,30 +13,15 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS
+from tests.oracles.test_offload import CLOCK, LAYERS, TIMED
 
-CLOCK = 1_330_000_000
 INFEED, FILL, OUTFEED, DRAIN = 3_300_000_000, 7_060_000_000, 3_760_000_000, 2_930_000_000
-TIMED = """
-system: {name: m2000}
-pipeline:
-  gradient_accumulation_count: 4
-  stages:
-    - {name: a, forward: 100, backward: 200, update: 50, parameter_bytes: 3 MB, state_bytes: 6 MB}
-    - {name: b, forward: 100, backward: 200, update: 70, parameter_bytes: 1 MB, state_bytes: 2 MB}
-"""
-LAYERS = """
-system: {name: m2000}
-data: {type: synthetic, shape: [6], classes: 3, samples: 96}
-model:
-  layers:
-    - {name: a, type: dense, units: 40, activation: tanh}
-    - {name: b, type: dense, units: 30, activation: relu}
-    - {name: c, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline: {schedule: grouped, splits: [b], micro_batch_size: 3, gradient_accumulation_count: 4, repeat_count: 3}
-optimizer: {type: adam, learning_rate: 0.01}
-"""
 ON_HOST = "pipeline.variables_on_host=true"
+
+
+@pytest.fixture
+def load(load):
+    return lambda text, *changes: load(text, "system={name: m2000}", *changes)
 
 
 def cycles(size, rate):

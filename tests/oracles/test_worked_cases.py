@@ -2,22 +2,19 @@
 
 import functools
 
+import autograd.numpy as anp
 import numpy as np
 import pytest
+from autograd import value_and_grad
 
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from tests.effort import rarest, slowest
-from tests.programs import configure, hosted_names, run
+from tests.formulas import cross_entropy
+from tests.programs import pipelined
 
 SCHEDULES = list(PipelineSchedule)
 METHODS = ["SUM", "MEAN", "RUNNING_MEAN"]
 by_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
-
-
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
 
 
 def increasing(count, modulus, shape, batch=None):
@@ -31,31 +28,9 @@ def identity(*tensors):
     return tensors
 
 
-def ran(names, stages, count, elements, *, ipus=None, optimizer=None, mode="ALL", feeds=({},), loss=None, **arguments):
-    """Run a pipeline over elements, an array of each tensor; it trains with what ``optimizer`` makes, if that is given.
-
-    ``loss`` takes the last stage's results; by default the last is the loss.
-    """
-    tf, ipu = names.tf, names.ipu
-    if ipus:
-        configure(names, ipus)
-    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(elements).repeat())
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(ipu.ipu_outfeed_queue.IPUOutfeedMode[mode])
-
-    def learn(*results):
-        return ipu.pipelining_ops.OptimizerFunctionOutput(optimizer(), loss(*results) if loss else results[-1])
-
-    def network():
-        return ipu.pipelining_ops.pipeline(
-            stages,
-            count,
-            infeed_queue=infeed,
-            outfeed_queue=outfeed,
-            optimizer_function=learn if optimizer else None,
-            **arguments,
-        )
-
-    return run(names, network, outfeed, [infeed], feeds)
+def ran(names, stages, count, elements, **arguments):
+    """Run a pipeline over elements, an array of each tensor, again and again."""
+    return pipelined(names, stages, names.tf.data.Dataset.from_tensor_slices(elements).repeat(), count, **arguments)
 
 
 def weight(tf, value, name="w"):
@@ -107,10 +82,11 @@ def test_case_2_no_variables(names, schedule):
 
 def outfeed_loss(names, schedule, **arguments):
     """Case 3: four stages, of which the first has w = 1; the loss is x + 1."""
-    stages = [times_w(names.tf), identity, identity, identity]
-    sgd = lambda: names.tf.train.GradientDescentOptimizer(0.01)  # noqa: E731
+    tf, made = names.tf, names.ipu.pipelining_ops.OptimizerFunctionOutput
+    stages = [times_w(tf), identity, identity, identity]
     named = {"outfeed_loss": True, "pipeline_schedule": schedule, **arguments}
-    return ran(names, stages, 8, constant(0.0), optimizer=sgd, loss=lambda x: x + 1, **named).sent
+    named["optimizer_function"] = lambda x: made(tf.train.GradientDescentOptimizer(0.01), x + 1)
+    return ran(names, stages, 8, constant(0.0), **named).sent
 
 
 @by_schedule
@@ -223,32 +199,22 @@ def shared_weight_elements(count):
 
 @functools.cache
 def unsplit_shared_weight(count, executions):
-    """The same training without a pipeline, in plain NumPy: the losses, and the weights in the end."""
+    """The same training without a pipeline, with autograd's gradients: the losses, and the weights in the end."""
     layers = ["w0", "w1", "w2", "w3", "w0"]
-    weights = {name: np.ones((4, 4)) for name in layers}
-    slots = {name: np.zeros((4, 4)) for name in layers}
+    weights, slots = ({name: start((4, 4)) for name in layers} for start in (np.ones, np.zeros))
+
+    def loss_of(weights, x, labels):
+        for name in layers:
+            x = x @ weights[name]
+        return cross_entropy(anp.mean(x, axis=1), labels)
+
     losses, elements = [], zip(*shared_weight_elements(count * executions), strict=True)
     for _ in range(executions):
-        total = {name: np.zeros((4, 4)) for name in weights}
-        for _ in range(count):
-            x, labels = next(elements)
-            inputs = []
-            for name in layers:
-                inputs.append(x)
-                x = x @ weights[name]
-            logits = x.mean(axis=1)
-            shifted = logits - logits.max(axis=1, keepdims=True)
-            scores = np.exp(shifted)
-            shares = scores / scores.sum(axis=1, keepdims=True)
-            losses.append(float(np.mean(np.log(scores.sum(axis=1)) - shifted[[0, 1], labels])))
-            shares[[0, 1], labels] -= 1
-            gradient = np.repeat(shares[:, None, :] / 2 / 4, 4, axis=1)
-            for name, before in zip(reversed(layers), reversed(inputs), strict=True):
-                total[name] += np.einsum("bij,bik->jk", before, gradient) / count
-                gradient = gradient @ weights[name].T
-        for name, gradient in total.items():
-            slots[name] = 0.98 * slots[name] + gradient
-            weights[name] -= 0.01 * slots[name]
+        found = [value_and_grad(loss_of)(weights, *next(elements)) for _ in range(count)]
+        losses += [float(loss) for loss, _ in found]
+        for name in weights:
+            slots[name] = 0.98 * slots[name] + np.mean([gradients[name] for _, gradients in found], axis=0)
+            weights[name] = weights[name] - 0.01 * slots[name]
     return losses, weights
 
 
@@ -300,35 +266,6 @@ def test_case_8_shared_weight(names, schedule, mapping, method):
     assert losses == pytest.approx(expected, rel=1e-6)
     for name, array in weights.items():
         assert found.variables[name] == pytest.approx(array, rel=1e-6), name
-
-
-@pytest.mark.parametrize("schedule", [PipelineSchedule.Grouped, PipelineSchedule.Sequential])
-@pytest.mark.parametrize("mapping", [[0, 1, 0, 0], [0, 0, 1, 0]])
-def test_the_running_mean_of_a_weight_shared_by_three_stages_is_the_mean(names, schedule, mapping):
-    """Each micro-batch has a gradient of its own, and of each stage another."""
-    tf, elements, found = names.tf, np.random.default_rng(0).normal(size=(16, 3)), []
-
-    def stage(x):
-        return tf.tanh(x * weight(tf, np.array([0.5, 1.0, 1.5])))
-
-    stages = [stage, stage, stage, lambda x: tf.reduce_sum(stage(x))]
-    stages[mapping.index(1)] = lambda x: 2 * x
-    for method in ("MEAN", "RUNNING_MEAN"):
-        tf.reset_default_graph()
-        trained = ran(
-            names,
-            stages,
-            16,
-            elements,
-            optimizer=lambda: tf.train.GradientDescentOptimizer(1.0),
-            device_mapping=mapping,
-            pipeline_schedule=schedule,
-            reduction_method=method,
-        )
-        found.append(trained.variables["w"] - [0.5, 1.0, 1.5])
-    mean, running = found
-    assert mean.all()
-    assert running == pytest.approx(mean, rel=1e-12)
 
 
 @pytest.mark.parametrize(("mapping", "physical"), [(None, [0, 1, 3]), ([2, 0, 1], [2, 0, 1])])
