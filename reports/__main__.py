@@ -12,6 +12,7 @@ from pathlib import Path
 from ipusim.app.fidelity.validation import validation_of
 from ipusim.app.published.validation import validated_schedules
 from ipusim.app.render.tables import Table
+from ipusim.app.render.window import ShownPart
 from ipusim.app.run_folder.pictures import picture
 from ipusim.app.run_folder.report import picture_window
 from ipusim.app.scenario import load_job
@@ -52,7 +53,7 @@ def zooms() -> dict[str, bytes]:
     """Draw ramp-up, main phase and ramp-down of the tutorial's pipeline, which teach how to read the chart."""
     timeline = execute(load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", TUTORIAL)).timeline
     return {
-        f"tutorial-{phase}.png": picture(timeline, picture_window(timeline, phase=phase), ".png")
+        f"tutorial-{phase}.png": picture(timeline, picture_window(timeline, ShownPart(phase=phase)), ".png")
         for phase in ("ramp-up", "main", "ramp-down")
     }
 

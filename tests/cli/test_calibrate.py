@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.app.fidelity.calibration import calibrate
 from ipusim.app.fidelity.calibration_report import rates_file
-from ipusim.app.fidelity.calibration_rows import Throughputs, read_measured
+from ipusim.app.fidelity.calibration_rows import read_measured, throughputs
 from ipusim.app.fidelity.rate_problem import Problem
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
 from ipusim.app.fidelity.throughputs import prepare_rows, simulate_rows
@@ -210,7 +210,7 @@ def test_a_row_that_is_nearly_infinitely_off_has_a_time_all_the_same(own):
     """Of 1e12 items a second, of which a sample has 1e-12: the error rounds to -100 %, and the time to no infinity."""
     row = "large.yaml,m2000,4,256,8,{},,{},\n"
     rows = read_throughputs(own(HEADER + row.format("1e12", "1e-12") + row.format(1, 1)))
-    far, plain = Throughputs(rows).time_ratios(DEFAULT_RATES)
+    far, plain = throughputs(rows).time_ratios(DEFAULT_RATES)
     assert far == pytest.approx(plain * 1e24)
 
 

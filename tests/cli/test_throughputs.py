@@ -10,7 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from ipusim.app.fidelity.error_intervals import Interval, intervals, ranges_csv, rows_by_kind, widening_factor
+from ipusim.app.fidelity.error_intervals import Interval, rows_by_kind, widening_factor
 from ipusim.app.fidelity.throughput_fit import (
     FIT_RATES,
     PROGRAM_SPREAD,
@@ -24,9 +24,10 @@ from ipusim.app.fidelity.throughput_rows import MODELS, PUBLISHED, ThroughputRow
 from ipusim.app.fidelity.throughputs import prepare, prepare_rows, simulate_rows
 from ipusim.app.scenario import load_job
 from ipusim.app.study.full_pipeline import NeverFullError
+from ipusim.base.csv_table import csv_bytes
 from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
-from ipusim.runs.error_ranges import RANGES, error_words, range_words
+from ipusim.runs.error_ranges import COLUMNS, RANGES, error_words, range_words
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES
@@ -49,6 +50,12 @@ pipeline:
     - {name: b, forward: 120000, backward: 210000, update: 5000, output_bytes: 4 KiB}
     - {name: c, forward: 90000, backward: 190000, update: 5000, gradient_bytes: 4 KiB}
 """
+
+
+def intervals(rows):
+    """The interval of each kind, as a table of errors has them; None with too few rows, or equal errors."""
+    widening = widening_factor(rows)
+    return {kind: Interval.from_rows(group, widening) for kind, group in rows_by_kind(rows).items()}
 
 
 @pytest.fixture(scope="module")
@@ -368,7 +375,12 @@ def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
 
 def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
     """The file that runs read is what the published rows give; its kinds are told by layers, or there is none."""
-    assert RANGES.read_bytes() == ranges_csv(validate.found.throughputs)
+    rows = validate.found.throughputs
+    lines = [COLUMNS]
+    for (kind, group), interval in zip(rows_by_kind(rows).items(), intervals(rows).values(), strict=True):
+        ends = ("", "") if interval is None else (f"{end:.5f}" for end in interval.ends)
+        lines.append((kind, len(group), *ends))
+    assert RANGES.read_bytes() == csv_bytes(lines)
     kinds = {each.row.model: each.training.kind for each in simulated if each.row.ipus <= 64}
     assert kinds == {
         **dict.fromkeys(("bert_large", "bert_base", "bert_large_512"), "BERT, pre-training"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ipusim.app.render.window import ShownPart
 from ipusim.app.run_folder import pictures, report
 from ipusim.runs.execute import execute
 from tests.effort import rarest
@@ -140,7 +141,7 @@ def test_they_are_made_of_the_run_without_its_arithmetic_before_its_own_is_there
     )
     for run, content in (
         (sent(result), "1: execution 0 of 3, "),
-        (sent(result, report.picture_window(timeline, execution=1)), "2: execution 1 of 3, "),
+        (sent(result, report.picture_window(timeline, ShownPart(execution=1))), "2: execution 1 of 3, "),
         (sent(result, timeline=others[0]), "2: execution 0 of 3, another"),
         (sent(result, timeline=others[1]), "2: execution 0 of 3, "),
     ):

@@ -16,7 +16,7 @@ from ipusim.app.render.lettering import wrap
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.style import LOOK_OF_KIND
 from ipusim.app.render.titles import default_title
-from ipusim.app.render.window import execution_window, phase_window, window
+from ipusim.app.render.window import ShownPart, execution_window, phase_window, window
 from ipusim.app.run_folder.pictures import picture
 from ipusim.app.run_folder.report import picture_window
 from ipusim.app.scenario import load_job
@@ -183,7 +183,7 @@ def test_a_zoom_names_its_phase_and_execution(phase):
     timeline = run("tutorial_step3_pipelining", ONE_STEP).timeline
     title = default_title(timeline, phase_window(timeline, phase, execution=3))
     assert title.endswith(f"16 micro-batches, {phase.replace('t-u', 't u')} of execution 3")
-    svg = picture(timeline, picture_window(timeline, phase=phase, execution=3), ".svg")
+    svg = picture(timeline, picture_window(timeline, ShownPart(phase=phase, execution=3)), ".svg")
     texts = {"".join(text.itertext()) for text in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")}
     assert set(title.split("\n")) <= texts
 

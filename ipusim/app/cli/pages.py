@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ipusim.app.cli.app import End, Execution, PageTitle, PhaseName, Size, Start, Theme, Title, allow_only, app
 from ipusim.app.terminal import print_text
 from ipusim.base.errors import OptionError, install_command
+
+if TYPE_CHECKING:
+    from ipusim.app.render.window import ShownPart
 
 
 @app.command()
@@ -73,6 +76,7 @@ def show(
     The tables are the spans between --from and --to, the memory over time, and the use of IPUs; they contain names in
     place of index numbers.
     """
+    from ipusim.app.render.window import ShownPart
     from ipusim.app.run_folder.export import TABLES
 
     if perfetto:
@@ -83,7 +87,7 @@ def show(
         _write_tables(run, out, start, end)
     else:
         allow_only(context, "a picture", "run", "out", "from", "to", "phase", "execution", "title", "size", "theme")
-        _draw(run, out, (start, end, phase, execution), (title, size, theme))
+        _draw(run, out, ShownPart(start, end, phase, execution), (title, size, theme))
 
 
 def _open_in_perfetto(run: Path, browser: bool) -> None:
@@ -113,12 +117,7 @@ def _open_in_perfetto(run: Path, browser: bool) -> None:
         finish.wait()
 
 
-def _draw(
-    run: Path,
-    out: Path | None,
-    part: tuple[int | None, int | None, str | None, int | None],
-    picture_options: tuple[str, str, str],
-) -> None:
+def _draw(run: Path, out: Path | None, part: ShownPart, picture_options: tuple[str, str, str]) -> None:
     """Draw a window of a run's execution trace: a cycle range or phase."""
     from ipusim.api import Timeline, runs
     from ipusim.app.render.picture import Picture
@@ -133,11 +132,11 @@ def _draw(
         raise OptionError("out", f"expected a picture or tables named {endings}, got {out}")
     options = Picture(*picture_options)
     timeline = run_file(run, TIMELINE)
-    file = out or timeline.with_name(picture_name(*part))
+    file = out or timeline.with_name(picture_name(part))
     check_output(file, PICTURE, (timeline,))
     stored_run = Timeline.load(timeline)
     write_file(
-        file, picture(stored_run, picture_window(stored_run, *part), file.suffix, options), follow=out is not None
+        file, picture(stored_run, picture_window(stored_run, part), file.suffix, options), follow=out is not None
     )
     typer.echo(f"{file}")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ipusim.api import Run, Timeline
     from ipusim.api import runs as api_runs
     from ipusim.app.regression.expectations import Judgement
-    from ipusim.app.render.window import Window
+    from ipusim.app.render.window import ShownPart, Window
     from ipusim.app.run_folder.report import Drawing
 
 
@@ -72,9 +72,11 @@ def run(
     tensorflow: programs.TensorFlow = None,
 ) -> None:
     """Run a scenario or a program; write losses, weights, timeline, trace and pictures; print the verdict."""
+    from ipusim.app.render.window import ShownPart
+
     options = programs.ProgramOptions(profile_steps, synthetic, hosts, tensorflow)
     programs.check_options(scenario, arguments, overrides, options)
-    results = _Results(start, end, phase, execution, full_trace, check_times)
+    results = _Results(ShownPart(start, end, phase, execution), full_trace, check_times)
     if programs.is_program(scenario):
         if no_jump:
             raise OptionError(
@@ -114,10 +116,7 @@ class _Results:
         times_check: comparison with times computed a second time, without event simulation; None unless requested.
     """
 
-    start: int | None
-    end: int | None
-    phase: str | None
-    execution: int | None
+    part: ShownPart
     full_trace: bool
     check_times: bool
     names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
@@ -130,7 +129,7 @@ class _Results:
         """Raise OptionError for a picture outside the given number of executions."""
         from ipusim.app.run_folder.report_options import check_picture
 
-        check_picture(executions, self.start, self.end, self.phase, self.execution)
+        check_picture(executions, self.part)
 
     def files(self, result: Run, folder: Path, comments: Sequence[str] = ()) -> dict[str, bytes]:
         """Return the files of a run by name; ``comments`` go into its scenario."""
@@ -143,16 +142,17 @@ class _Results:
 
     def window(self, timeline: Timeline) -> Window:
         """Return the window of a run's picture; if the run lacks the part asked for, a whole execution, with a note."""
+        from ipusim.app.render.window import ShownPart
         from ipusim.app.run_folder.report import picture_window
 
         try:
-            return picture_window(timeline, self.start, self.end, self.phase, self.execution)
+            return picture_window(timeline, self.part)
         except (OutputError, OptionError) as error:
             # Only the finished run shows that the part is missing; the results are kept.
-            instead = min(self.execution or 0, timeline.info.executions - 1)
+            instead = min(self.part.execution or 0, timeline.info.executions - 1)
             text = error.worded(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
             self.missing_pictures.append(f"{text}; the picture shows execution {instead} instead")
-            return picture_window(timeline, execution=instead)
+            return picture_window(timeline, ShownPart(execution=instead))
 
 
 def _run_scenario(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ipusim.api import Timeline, analysis, pipelines
@@ -36,19 +36,19 @@ def learning_table(learning: analysis.Learning) -> Table:
 
 def memory_table(fit: analysis.Fit, timeline: Timeline | None = None) -> Table:
     """Return the peak of each IPU, with its cycle if a Timeline is given."""
-    cells: dict[str, Callable[[pipelines.Peak], str]] = {
-        "IPU": lambda peak: f"{peak.ipu}",
-        "peak": lambda peak: format_bytes(peak.bytes),
-    }
-    if (size := fit.sram_bytes) is not None:
-        cells[f"of {format_bytes(size)}"] = lambda peak: f"{peak.bytes / size:.1%}"
-    if fit.too_large:
-        cells["too much by"] = lambda peak: format_bytes(fit.excess_bytes(peak)) if fit.excess_bytes(peak) else "-"
-    cells["pass"] = lambda peak: peak.during
-    if timeline is not None:
-        cells["cycle"] = lambda peak: f"{analysis.moment(timeline, peak):,}"
-    rows = tuple(tuple(cell(peak) for cell in cells.values()) for peak in fit.peaks)
-    return Table("Memory at each IPU's peak", tuple(cells), rows)
+    size = fit.sram_bytes
+    rows = (
+        {
+            "IPU": f"{peak.ipu}",
+            "peak": format_bytes(peak.bytes),
+            **({} if size is None else {f"of {format_bytes(size)}": f"{peak.bytes / size:.1%}"}),
+            **({"too much by": format_bytes(excess) if excess else "-"} if fit.too_large else {}),
+            "pass": peak.during,
+            **({} if timeline is None else {"cycle": f"{analysis.moment(timeline, peak):,}"}),
+        }
+        for peak, excess in zip(fit.peaks, map(fit.excess_bytes, fit.peaks), strict=True)
+    )
+    return Table.of("Memory at each IPU's peak", rows)
 
 
 def holder_table(fit: analysis.Fit) -> Table:
@@ -73,26 +73,18 @@ def holder_words(fit: analysis.Fit) -> str:
 
 def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
     """Return a row for each selection order: IPUs, routes of copies between stages, and cycles of copies."""
-    rows = tuple(
-        (
-            f"{report.order}{' (used)' if report.used else ''}",
-            " ".join(map(str, report.ipus)),
-            f"{report.direct_routes} of {len(report.routes)}",
-            f"{report.most_links}",
-            f"{report.copy_cycles:,}",
-            f"{report.execution_cycles:,}",
-        )
+    rows = (
+        {
+            "order": f"{report.order}{' (used)' if report.used else ''}",
+            "physical IPUs of IPU 0, 1, ...": " ".join(map(str, report.ipus)),
+            "direct copies": f"{report.direct_routes} of {len(report.routes)}",
+            "longest route, links": f"{report.most_links}",
+            "longest copy, cycles": f"{report.copy_cycles:,}",
+            "all copies of an execution, cycles": f"{report.execution_cycles:,}",
+        }
         for report in reports
     )
-    header = (
-        "order",
-        "physical IPUs of IPU 0, 1, ...",
-        "direct copies",
-        "longest route, links",
-        "longest copy, cycles",
-        "all copies of an execution, cycles",
-    )
-    return Table("Selection orders", header, rows)
+    return Table.of("Selection orders", rows)
 
 
 def route_table(reports: Sequence[analysis.OrderReport]) -> Table:

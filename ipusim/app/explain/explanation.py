@@ -23,7 +23,7 @@ from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import disturbance_words, waterfall_table, waterfall_words
-from ipusim.app.render.window import part_window
+from ipusim.app.render.window import ShownPart, part_window
 from ipusim.app.run_folder.report import EXPLANATION_FILES
 from ipusim.app.study.result import Result
 from ipusim.base.errors import OptionError
@@ -91,7 +91,7 @@ class Explanation(Result):
         The trace covers the chosen execution; by default the executions around the first failure of an IPU, or the
         first execution if no IPU fails.
         """
-        window = partial(part_window, self.timeline, execution=self.execution)
+        window = partial(part_window, self.timeline, ShownPart(execution=self.execution))
         return {
             "idle_causes": lambda: idle_chart(self.timeline, self.ipu_time, self.picture, self._growth()),
             "critical_path": lambda: trace_with_path(self.timeline, self.path.rows, window(), self.picture),
@@ -298,31 +298,30 @@ def explain(
 
     Raises TimelineError for an execution missing in the run, OptionError for impossible changes.
     """
-    path = analysis.critical_path_of(timeline)
-    if not isinstance(job, str):
-        waterfall = runs.waterfall_of(job, timeline)
-    elif texts or straggling:
+    if isinstance(job, str) and (texts or straggling):
         raise OptionError("what" if texts else "stragglers", f"expected a run with a scenario: {job}")
-    outcomes: tuple[WhatIf, ...] | None = None
-    pairs: tuple[ChangePair, ...] = ()
-    if texts and not isinstance(job, str):
-        outcomes, pairs = requested_changes(job, timeline, texts)
-    elif not isinstance(job, str):
-        outcomes = what_if(job, timeline, syncs, waterfall)
+    if not isinstance(job, str):
+        waterfall, shares = runs.waterfall_of(job, timeline), runs.recomputed_shares(job)
+    path = analysis.critical_path_of(timeline)
+    idle, parts = analysis.idle_causes(timeline, execution, shares), analysis.path_parts(timeline, path)
+    if isinstance(job, str):
+        return Explanation(timeline, execution, waterfall, idle, path, parts, what_ifs=None, unknown_reason=job)
+    outcomes, pairs = (
+        requested_changes(job, timeline, texts) if texts else (what_if(job, timeline, syncs, waterfall), ())
+    )
     return Explanation(
-        timeline=timeline,
-        execution=execution,
-        waterfall=waterfall,
-        idle=analysis.idle_causes(timeline, execution, shares if isinstance(job, str) else runs.recomputed_shares(job)),
-        path=path,
-        parts=analysis.path_parts(timeline, path),
-        what_ifs=outcomes,
-        unknown_reason=job if isinstance(job, str) else "",
+        timeline,
+        execution,
+        waterfall,
+        idle,
+        path,
+        parts,
+        outcomes,
         pairs=pairs,
-        stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,
-        disturbances=None if isinstance(job, str) else runs.disturbance_cost(job, timeline),
-        memory=None if isinstance(job, str) else job.memory,
-        sensitivities=None if isinstance(job, str) else runs.sensitivities(job, timeline.info.executions),
+        stragglers=stragglers(job, timeline) if straggling else None,
+        disturbances=runs.disturbance_cost(job, timeline),
+        memory=job.memory,
+        sensitivities=runs.sensitivities(job, timeline.info.executions),
     )
 
 

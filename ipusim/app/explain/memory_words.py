@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ipusim.api import analysis
 from ipusim.app.explain.memory_candidates import ACTIVATIONS, REMOTE
-from ipusim.app.explain.memory_moves import Moves
+from ipusim.app.explain.memory_moves import Move, Moves
 from ipusim.app.render.tables import Table, text_of
 from ipusim.base.units import format_bytes, format_seconds
 
@@ -18,24 +18,24 @@ _SLOW_MULTIPLE: Final = 1.25
 
 def moves_table(found: Moves) -> Table:
     """Return a row for every change: freed bytes, peak of the fullest IPU, and time cost."""
-    limit = found.sram_bytes
 
-    def row(
-        change: str, freed_text: str, ipu: int, peak: int, fits: analysis.Fits, period_s: float, *costs: str
-    ) -> tuple[str, ...]:
-        fit = () if limit is None else (str(fits),)
-        return (change, freed_text, f"IPU {ipu}: {format_bytes(peak)}", *fit, format_seconds(period_s), *costs)
+    def row(change: str, ipu: int, plan: Move | Moves, freed: str, time: str, longer: str) -> dict[str, str]:
+        return {
+            "change": change,
+            f"frees on IPU {found.ipu}": freed,
+            "fullest IPU": f"IPU {ipu}: {format_bytes(plan.peak_bytes)}",
+            **({} if found.sram_bytes is None else {"fits": str(plan.fits)}),
+            "time per update": format_seconds(plan.period_s),
+            "difference": time,
+            "mainly due to": longer,
+        }
 
-    rows = [row("as it stands", "", found.ipu, found.peak_bytes, found.fits, found.period_s, "", "")]
+    rows = [row("as it stands", found.ipu, found, "", "", "")]
     for move in found.moves:
         time = f"{move.period_s / found.period_s - 1:+.1%}" if found.period_s else "-"
         longer = ", ".join(words for words, _ in move.paid) or "-"
-        freed_text = format_bytes(move.freed_bytes)
-        rows.append(row(move.words, freed_text, move.peak_ipu, move.peak_bytes, move.fits, move.period_s, time, longer))
-    fits = () if limit is None else ("fits",)
-    times = ("time per update", "difference", "mainly due to")
-    header = ("change", f"frees on IPU {found.ipu}", "fullest IPU", *fits, *times)
-    return Table("Changes that take less memory", header, tuple(rows))
+        rows.append(row(move.words, move.peak_ipu, move, format_bytes(move.freed_bytes), time, longer))
+    return Table.of("Changes that take less memory", rows)
 
 
 def move_words(found: Moves) -> list[str]:

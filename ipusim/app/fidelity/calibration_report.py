@@ -79,18 +79,17 @@ def _error_words(calibration: Calibration, errors: Sequence[float]) -> str:
 
 def rate_table(calibration: Calibration) -> Table:
     """Return a row per fitted rate: values before and after, uncertainty, and plausible range."""
-    header = ("rate", "before", "fitted", "95 % within", "plausible")
-    body = tuple(
-        (
-            fit.rate.name,
-            fit.rate.show(fit.before),
-            fit.rate.show(fit.value),
-            _uncertainty_text(fit) or "not known",
-            (fit.rate.plausible_text() or "nothing published") + (" (at its edge)" if fit.at_edge else ""),
-        )
+    rows = (
+        {
+            "rate": fit.rate.name,
+            "before": fit.rate.show(fit.before),
+            "fitted": fit.rate.show(fit.value),
+            "95 % within": _uncertainty_text(fit) or "not known",
+            "plausible": (fit.rate.plausible_text() or "nothing published") + " (at its edge)" * fit.at_edge,
+        }
         for fit in calibration.fitted
     )
-    return Table("Fitted rates", header, body)
+    return Table.of("Fitted rates", rows)
 
 
 def row_table(calibration: Calibration) -> Table:

@@ -20,7 +20,6 @@ import numpy as np
 from ipusim.api import runs
 from ipusim.app.fidelity.throughput_fit import source_of
 from ipusim.app.fidelity.throughputs import SimulatedRow
-from ipusim.base.csv_table import csv_bytes
 
 #: Share of trainings inside an interval.
 INTERVAL_SHARE: Final = 0.8
@@ -81,12 +80,6 @@ def rows_by_kind(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow
     return kinds
 
 
-def intervals(rows: Sequence[SimulatedRow]) -> Mapping[str, Interval | None]:
-    """Return the interval of each kind; None for a kind with too few rows or equal errors."""
-    widening = widening_factor(rows)
-    return {kind: Interval.from_rows(group, widening) for kind, group in rows_by_kind(rows).items()}
-
-
 def widening_factor(rows: Sequence[SimulatedRow]) -> float:
     """Return the widening factor of all intervals; 1 if no kind has enough rows of other sources."""
     distances = [distance for group in rows_by_kind(rows).values() for distance in distances_in_widths(group)]
@@ -105,17 +98,6 @@ def distances_in_widths(rows: Sequence[SimulatedRow]) -> list[float]:
         if interval is not None:
             distances.append(abs(_log(simulated) - interval.middle) / interval.half_width)
     return distances
-
-
-def ranges_csv(rows: Sequence[SimulatedRow]) -> bytes:
-    """Return CSV with the ends of each kind's interval; ends are empty for too few rows or equal errors."""
-    lines: list[tuple[object, ...]] = [runs.COLUMNS]
-    ranges = intervals(rows)
-    for kind, group in rows_by_kind(rows).items():
-        interval = ranges[kind]
-        ends = ("", "") if interval is None else tuple(f"{end:.5f}" for end in interval.ends)
-        lines.append((kind, len(group), *ends))
-    return csv_bytes(lines)
 
 
 def _log(row: SimulatedRow) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise, permutations
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Final
 from ipusim.api import System, hardware
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
-from ipusim.base.csv_table import csv_bytes
+from ipusim.app.study.result import rows_csv
 
 #: CSV file of the package's rows.
 BENCHMARKS_FILE: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
@@ -170,14 +170,18 @@ def benchmark_verdict(rows: Sequence[MicroBenchmark]) -> str:
 
 def benchmark_table(rows: Sequence[MicroBenchmark]) -> Table:
     """Return published and simulated figures and errors of the micro-benchmarks."""
-    body = []
-    for row in rows:
-        text = f"{row.simulated:.4g} {row.unit}"
-        body.append(
-            (row.label, row.system, row.published, text, "" if row.error is None else f"{row.error:+.1%}", row.use)
-        )
-    header = ("micro-benchmark", "system", "published", "simulated", "error", "figure is")
-    return Table("Micro-benchmarks, published and simulated", header, tuple(body))
+    cells = (
+        {
+            "micro-benchmark": row.label,
+            "system": row.system,
+            "published": row.published,
+            "simulated": f"{row.simulated:.4g} {row.unit}",
+            "error": "" if row.error is None else f"{row.error:+.1%}",
+            "figure is": row.use,
+        }
+        for row in rows
+    )
+    return Table.of("Micro-benchmarks, published and simulated", cells)
 
 
 def benchmark_words(rows: Sequence[MicroBenchmark]) -> Iterator[str]:
@@ -192,7 +196,6 @@ def benchmark_words(rows: Sequence[MicroBenchmark]) -> Iterator[str]:
 
 def benchmarks_csv(rows: Sequence[MicroBenchmark]) -> bytes:
     """Return the rows as CSV, with simulated figures and errors."""
-    lines = [(*(field.name for field in fields(MicroBenchmark)), "simulated", "error")]
-    for row in rows:
-        lines.append((*astuple(row), f"{row.simulated:.5g}", "" if row.error is None else f"{row.error:.5f}"))
-    return csv_bytes(lines)
+    errors = ["" if row.error is None else f"{row.error:.5f}" for row in rows]
+    pairs = zip(rows, errors, strict=True)
+    return rows_csv([asdict(row) | {"simulated": f"{row.simulated:.5g}", "error": error} for row, error in pairs])

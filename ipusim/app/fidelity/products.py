@@ -1,6 +1,6 @@
 """Compare measured dense products with the planner's model: errors as sentence, tables, CSV and picture.
 
-The planner splits a product over the tiles of an IPU and estimates its cycles.
+The planner splits products over an IPU's tiles and estimates cycles.
 """
 
 from __future__ import annotations
@@ -93,20 +93,18 @@ def product_verdict(validated: Sequence[ValidatedRow]) -> str:
 
 def product_table(validated: Sequence[ValidatedRow]) -> Table:
     """Return measured and modelled figures and errors of the rows."""
-    has_unseen = validated[0].unseen_tflops is not None
-    header = ("m x k x n", "type", "measured TFLOP/s", "modelled", "error", *(("error, unseen",) if has_unseen else ()))
-    rows = tuple(
-        (
-            f"{product.row.m} x {product.row.k} x {product.row.n}",
-            product.row.dtype,
-            f"{product.row.tflops:.4g}",
-            f"{product.modelled_tflops:.4g}",
-            f"{product.error:+.1%}",
-            *(() if product.unseen_error is None else (f"{product.unseen_error:+.1%}",)),
-        )
+    rows = (
+        {
+            "m x k x n": f"{product.row.m} x {product.row.k} x {product.row.n}",
+            "type": product.row.dtype,
+            "measured TFLOP/s": f"{product.row.tflops:.4g}",
+            "modelled": f"{product.modelled_tflops:.4g}",
+            "error": f"{product.error:+.1%}",
+            **({} if product.unseen_error is None else {"error, unseen": f"{product.unseen_error:+.1%}"}),
+        }
         for product in validated
     )
-    return Table("Dense products, measured and modelled", header, rows)
+    return Table.of("Dense products, measured and modelled", rows)
 
 
 def error_table(validated: Sequence[ValidatedRow]) -> Table:

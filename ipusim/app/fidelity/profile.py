@@ -122,14 +122,14 @@ def words(passes: Sequence[MeasuredPass]) -> str:
 def profile_table(passes: Sequence[MeasuredPass]) -> Table:
     """Return measured and simulated cycles of the passes, and the differences."""
     stages = ("", *(stage_pass.stage for stage_pass in passes))
-    rows = tuple(
-        (
-            stage_pass.stage if stage_pass.stage != last else "",
-            stage_pass.name,
-            f"{stage_pass.measured:,}",
-            f"{stage_pass.simulated:,}",
-            "-" if stage_pass.difference is None else f"{stage_pass.difference:+.1%}",
-        )
+    rows = (
+        {
+            "stage": stage_pass.stage if stage_pass.stage != last else "",
+            "pass": stage_pass.name,
+            "measured": f"{stage_pass.measured:,}",
+            "simulated": f"{stage_pass.simulated:,}",
+            "difference": "-" if stage_pass.difference is None else f"{stage_pass.difference:+.1%}",
+        }
         for stage_pass, last in zip(passes, stages, strict=False)
     )
-    return Table("Stages, measured and simulated", ("stage", "pass", "measured", "simulated", "difference"), rows)
+    return Table.of("Stages, measured and simulated", rows)

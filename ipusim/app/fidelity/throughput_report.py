@@ -92,28 +92,25 @@ def _error_words(rows: Sequence[SimulatedRow], label: str) -> str:
 def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
     """Return published and simulated throughputs and errors of the rows, and the time of a micro-batch."""
     has_unseen = any(result.unseen_error is not None for result in rows)
-    header = ("model", "framework", "system", "IPUs", "count", "published", "simulated", "error")
-    header += (*(("left out",) if has_unseen else ()), "micro-batch", "use")
-    body = []
-    for result in rows:
+
+    def cells(result: SimulatedRow) -> dict[str, str]:
         row, fits = result.row, result.training.fits
         unseen = "" if result.unseen_error is None else f"{result.unseen_error:+.1%}"
-        body.append(
-            (
-                row.model,
-                _FRAMEWORKS[row.framework],
-                row.machine,
-                str(row.ipus),
-                str(row.count),
-                "-".join(format_figure(end, 4) for end in row.band or (row.items_per_s,)),
-                format_figure(result.items_per_s, 4),
-                f"{result.error:+.1%}",
-                *((unseen,) if has_unseen else ()),
-                f"{result.time.micro_batch * 1e3:.3f} ms",
-                ", ".join(filter(None, (_REMARKS_ON_USES[row.use], "" if fits is analysis.Fits.YES else fits))),
-            )
-        )
-    return Table("Throughputs in items a second, published and simulated", header, tuple(body))
+        return {
+            "model": row.model,
+            "framework": _FRAMEWORKS[row.framework],
+            "system": row.machine,
+            "IPUs": str(row.ipus),
+            "count": str(row.count),
+            "published": "-".join(format_figure(end, 4) for end in row.band or (row.items_per_s,)),
+            "simulated": format_figure(result.items_per_s, 4),
+            "error": f"{result.error:+.1%}",
+            **({"left out": unseen} if has_unseen else {}),
+            "micro-batch": f"{result.time.micro_batch * 1e3:.3f} ms",
+            "use": ", ".join(filter(None, (_REMARKS_ON_USES[row.use], "" if fits is analysis.Fits.YES else fits))),
+        }
+
+    return Table.of("Throughputs in items a second, published and simulated", map(cells, rows))
 
 
 def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
@@ -133,16 +130,9 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
         inside_text = f"{sum(inside)} of {len(inside)}" if inside else ""
         body.append((name, *_errors(group), str(Interval.from_rows(group, widening) or "not known"), inside_text))
     title = "Errors of throughputs, mean and worst whatever their sign"
-    header = (
-        "rows",
-        "number",
-        "mean",
-        "worst",
-        "range",
-        f"{INTERVAL_SHARE:.0%} of such lie in",
-        "without their source inside",
-    )
-    return Table(title, header, tuple(body))
+    header = ("rows", "number", "mean", "worst", "range")
+    interval = (f"{INTERVAL_SHARE:.0%} of such lie in", "without their source inside")
+    return Table(title, (*header, *interval), tuple(body))
 
 
 def _errors(rows: Sequence[SimulatedRow]) -> tuple[str, str, str, str]:

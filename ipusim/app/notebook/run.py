@@ -15,7 +15,7 @@ from ipusim.app.notebook.shown import RunView
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.picture import DEFAULT, Picture
-from ipusim.app.render.window import part_window
+from ipusim.app.render.window import ShownPart, part_window
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import losses_csv, names_of, run_curves, run_files
 from ipusim.base.errors import OutputError
@@ -82,7 +82,7 @@ class Run(RunView):
         """
         if not self.result.describes_memory:
             raise OutputError("expected stages with known memory, got stages with only cycles")
-        window = part_window(self.timeline, start, end, phase, execution)
+        window = part_window(self.timeline, ShownPart(start, end, phase, execution))
         return memory_chart(self.timeline, self.result.memory, window, picture)
 
     @check_types

@@ -16,7 +16,7 @@ from ipusim.app.notebook.result import ResultView
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import Table, summary_table
-from ipusim.app.render.window import part_window
+from ipusim.app.render.window import ShownPart, part_window
 from ipusim.app.run_folder.columns import ipu_columns, memory_columns, span_columns
 from ipusim.app.run_folder.pictures import trace_chart
 from ipusim.app.study.figures import figure_rows
@@ -116,7 +116,7 @@ class RunView(ResultView):
             OutputError: for a phase that the execution lacks, for cycles outside the run, and for both.
             TimelineError: for an unknown execution.
         """
-        return trace_chart(self.timeline, part_window(self.timeline, start, end, phase, execution), picture)
+        return trace_chart(self.timeline, part_window(self.timeline, ShownPart(start, end, phase, execution)), picture)
 
     def frame(self) -> pd.DataFrame:
         """Return a row for every figure of the run; needs pandas.

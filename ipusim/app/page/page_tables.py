@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ipusim.api import pipelines
 from ipusim.app.render.tables import Table
@@ -22,56 +22,50 @@ def folder_tables(run: StoredRun) -> Iterator[Table]:
 
 
 def _stage_table(run: StoredRun) -> Table:
-    def rows() -> Iterator[tuple[str, ...]]:
-        info, memory = run.timeline.info, run.summary["memory"]["stages"]
-        for stage, (cycles, stash) in enumerate(zip(run.summary["stage_cycles"], memory, strict=True)):
-            yield (
-                info.stages[stage],
-                " and ".join(
-                    str(ipu) for ipu, stages in info.stages_of_ipu.items() if stage in stages and ipu < info.shards
-                ),
-                f"{cycles['forward_cycles']:,}",
-                f"{cycles['backward_cycles']:,}",
-                f"{stash['fifo_depth']}",
-                f"{stash['most_micro_batches_kept']}",
-                format_bytes(stash["kept_bytes"]),
-            )
+    info, memory = run.timeline.info, run.summary["memory"]["stages"]
 
-    header = ("stage", "IPU", "forward, cycles", "backward, cycles", "FIFO depth", "micro-batches kept", "bytes each")
-    return Table("Stages", header, tuple(rows()))
+    def row(stage: int, cycles: Mapping[str, int], stash: Mapping[str, int]) -> dict[str, str]:
+        ipus = (ipu for ipu, stages in info.stages_of_ipu.items() if stage in stages and ipu < info.shards)
+        return {
+            "stage": info.stages[stage],
+            "IPU": " and ".join(map(str, ipus)),
+            "forward, cycles": f"{cycles['forward_cycles']:,}",
+            "backward, cycles": f"{cycles['backward_cycles']:,}",
+            "FIFO depth": f"{stash['fifo_depth']}",
+            "micro-batches kept": f"{stash['most_micro_batches_kept']}",
+            "bytes each": format_bytes(stash["kept_bytes"]),
+        }
+
+    pairs = zip(run.summary["stage_cycles"], memory, strict=True)
+    return Table.of("Stages", (row(stage, *pair) for stage, pair in enumerate(pairs)))
 
 
 def _memory_table(run: StoredRun) -> Table:
-    ipus = run.summary["memory"]["ipus"]
-    if not any(ipu["peak_bytes"] for ipu in ipus):
-        return Table("Memory at each IPU's peak", (), ())
+    peaks = run.summary["memory"]["ipus"]
+    ipus = peaks if any(ipu["peak_bytes"] for ipu in peaks) else ()
     holders = [holder for holder in pipelines.Holder if any(ipu["holders"][holder.key] for ipu in ipus)]
-    rows = tuple(
-        (
-            f"{ipu['ipu']}",
-            format_bytes(ipu["peak_bytes"]),
-            str(ipu["peak_pass"]),
-            f"{ipu['peak_cycle']:,}",
-            *(format_bytes(ipu["holders"][holder.key]) for holder in holders),
-        )
+    rows = (
+        {
+            "IPU": f"{ipu['ipu']}",
+            "peak": format_bytes(ipu["peak_bytes"]),
+            "pass": str(ipu["peak_pass"]),
+            "cycle": f"{ipu['peak_cycle']:,}",
+            **{holder.short: format_bytes(ipu["holders"][holder.key]) for holder in holders},
+        }
         for ipu in ipus
     )
-    return Table(
-        "Memory at each IPU's peak", ("IPU", "peak", "pass", "cycle", *(holder.short for holder in holders)), rows
-    )
+    return Table.of("Memory at each IPU's peak", rows)
 
 
 def _order_table(run: StoredRun) -> Table:
-    orders = run.summary["selection_orders"]
-    rows = tuple(
-        (
-            f"{order['order']}{' (used)' if order['used'] else ''}",
-            " ".join(map(str, order["ipus"])),
-            f"{order['copy_cycles']:,}",
-            f"{order['execution_cycles']:,}",
-        )
-        for order in orders
+    rows = (
+        {
+            "order": f"{order['order']}{' (used)' if order['used'] else ''}",
+            "physical IPUs of IPU 0, 1, ...": " ".join(map(str, order["ipus"])),
+            "longest copy, cycles": f"{order['copy_cycles']:,}",
+            "all copies of an execution, cycles": f"{order['execution_cycles']:,}",
+        }
+        for order in run.summary["selection_orders"]
         if order["routes"]
     )
-    header = ("order", "physical IPUs of IPU 0, 1, ...", "longest copy, cycles", "all copies of an execution, cycles")
-    return Table("Selection orders", header, rows)
+    return Table.of("Selection orders", rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Final
@@ -20,23 +19,12 @@ _PIPELINE: Final = "pipeline_model_parallel_size"
 _MOST_NAMES: Final = 8
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Stages of a pipeline.
+def placement_of(
+    measurement: Measurement, passes: Sequence[Span], stages: int | None
+) -> tuple[list[str], Callable[[Span], str], str]:
+    """Return the names or numbers of stages in order, the stage of a pass as a function, and the source in words.
 
-    Attributes:
-        names: names of the stages, or their numbers as text, in order.
-        stage: function from a pass to its stage's name.
-        source: source of the stages, in words.
-    """
-
-    names: Sequence[str]
-    stage: Callable[[Span], str]
-    source: str
-
-
-def placement_of(measurement: Measurement, passes: Sequence[Span], stages: int | None) -> Placement:
-    """Return the stages of ``passes``; ``stages`` is the user's number of stages.
+    ``stages`` is the user's number of stages.
 
     Raises OptionError for a number that contradicts names or ranks, and FileError for missing ranks and stages, and for
     a mixture of passes with and without stages.
@@ -48,15 +36,12 @@ def placement_of(measurement: Measurement, passes: Sequence[Span], stages: int |
         names = _sorted_stages([span.stage for span in passes])
         if stages is not None and stages != len(names):
             raise OptionError("stages", f"expected {len(names)}, the number of stages in the names, got {stages}")
-        return Placement(names, lambda span: span.stage, f"{STATED} by names{replica}")
+        return names, lambda span: span.stage, f"{STATED} by names{replica}"
     stage_of_rank, source = _stage_of_ranks(measurement, ranks, stages)
     if measurement.order == ASSUMED:
         _refuse_other_order(passes, stage_of_rank)
-    return Placement(
-        _sorted_stages([*map(str, stage_of_rank.values())]),
-        lambda span: str(stage_of_rank[span.rank]),
-        f"{source}{replica}",
-    )
+    names = _sorted_stages([*map(str, stage_of_rank.values())])
+    return names, lambda span: str(stage_of_rank[span.rank]), f"{source}{replica}"
 
 
 def _refuse_missing_ranks(measurement: Measurement, ranks: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from ipusim.api import runs
 from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, PASSES, UPDATE
-from ipusim.app.profiles.placement import Placement, placement_of
+from ipusim.app.profiles.placement import placement_of
 from ipusim.app.profiles.ranks import INFERRED, STATED, Measurement
 from ipusim.app.profiles.spans import Span
 from ipusim.app.profiles.steps import with_usual_count
@@ -94,8 +94,7 @@ def _stages_of(measurement: Measurement, stages: int | None, count: int | None) 
             f"expected passes, got {reason}; the longest spans of other names are {names_text}: name the passes with "
             "--name PASS=NAME, because some tools name none (torch's Schedule1F1B)"
         )
-    placement = placement_of(measurement, passes, stages)
-    names, stage_of = placement.names, placement.stage
+    names, stage_of, stages_source = placement_of(measurement, passes, stages)
     if len(names) > runs.MAX_STAGES:
         raise FileError(f"expected at most {runs.MAX_STAGES} stages, got {len(names)}")
     ranks: dict[str, set[int]] = {name: set() for name in names}
@@ -113,14 +112,9 @@ def _stages_of(measurement: Measurement, stages: int | None, count: int | None) 
     groups = list(dict.fromkeys(frozenset(ranks[name]) for name in names))
     mapping = tuple(groups.index(frozenset(ranks[name])) for name in names)
     figures = {name: _figures(name, times) for name in names}
-    is_stated = any(span.micro_batches > 1 for span in passes)
-    source = (
-        "stated by the option count"
-        if count
-        else f"{STATED if is_stated else INFERRED}"
-        if usual_count
-        else "not known"
-    )
+    source = STATED if any(span.micro_batches > 1 for span in passes) else INFERRED
+    if count or not usual_count:
+        source = "stated by the option count" if count else "not known"
     if measurement.coverage:
         least, most = (f"{float(share):.0%}" for share in measurement.coverage)
         share = least if least == most else f"{least} to {most}"
@@ -130,7 +124,8 @@ def _stages_of(measurement: Measurement, stages: int | None, count: int | None) 
         notes.append(
             f"Spans of other names are in no pass: {names_text}{' and others' if len(measurement.names) > 3 else ''}."
         )
-    sources = _sources(measurement, placement, ranks, str(count or usual_count or "not known"), source)
+    words = f"stages {stages_source}; micro-batches {source}"
+    sources = _sources(measurement, ranks, str(count or usual_count or "not known"), words)
     return Stages(measurement.tool, figures, mapping, count or usual_count, tuple(notes), sources, tuple(spans))
 
 
@@ -157,16 +152,14 @@ def _note_unused_spans(spans: Sequence[Span], notes: list[str]) -> None:
 
 
 def _sources(
-    measurement: Measurement, placement: Placement, ranks: Mapping[str, set[int]], count: str, source: str
+    measurement: Measurement, ranks: Mapping[str, set[int]], count: str, source: str
 ) -> tuple[tuple[str, str, str, str, str], ...]:
     """Return a row for every file: ranks, stages, micro-batches, and their sources."""
-    rows = []
+    rows, names = [], list(ranks)
     for file, ranks_of_file, ranks_text in measurement.sources[:_MOST_FILES]:
-        stages = [number for number, name in enumerate(placement.names) if ranks[name] & {*ranks_of_file}]
-        words = (
-            f"ranks {ranks_text}; stages {placement.source}; micro-batches {source}" if ranks_of_file else "facts alone"
-        )
-        stages_text = enumerated_rows(stages, lambda number: placement.names[number]) if stages else "-"
+        stages = [number for number, name in enumerate(names) if ranks[name] & {*ranks_of_file}]
+        words = f"ranks {ranks_text}; {source}" if ranks_of_file else "facts alone"
+        stages_text = enumerated_rows(stages, names.__getitem__) if stages else "-"
         rows.append((file, enumerated_rows(ranks_of_file) if ranks_of_file else "-", stages_text, count, words))
     if (more_files := len(measurement.sources) - _MOST_FILES) > 0:
         rows.append((f"and {more_files} more", "", "", "", ""))

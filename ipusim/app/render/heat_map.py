@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from ipusim.app.render.signs import SIGNS
 from ipusim.app.render.style import TEXT_SIZE
+from ipusim.app.render.sweep_panel import ChartPoint
 from ipusim.base.units import format_figure
 
 #: Maximum share of a cell's width for a number.
@@ -25,39 +26,37 @@ def heat_map(
     figure: Figure,
     panel: Axes,
     axes: Sequence[tuple[str, Sequence[Any]]],
-    values: Mapping[tuple[Any, ...], tuple[float | None, bool, str]],
+    points: Sequence[ChartPoint],
     words: str,
     unfit: str,
 ) -> None:
-    """Draw ``values`` as colours, with a colour bar.
+    """Draw the points of two options as colours, with a colour bar.
 
     Args:
         figure: figure of the colour bar.
         panel: axes of the map.
         axes: names of the two varied options and their distinct values, rising.
-        values: value, whether the run fits, and sign of each pair of options; without a value, the cell shows the sign.
+        points: points of the map; a cell without a value shows the sign.
         words: name of the value with its unit.
         unfit: legend of hatched cells, whose runs do not fit.
     """
     (_, columns), (_, up) = axes
     grid = np.full((len(up), len(columns)), np.nan)
-    for (x, y), (value, *_) in values.items():
+    for (x, y), value, *_ in points:
         if value is not None:
             grid[up.index(y), columns.index(x)] = value
     image = panel.imshow(grid, origin="lower", aspect="auto", cmap="cividis")
     bar = figure.colorbar(image, ax=panel, pad=0.02, format=lambda value, _: f"{value:,.10g}")
     bar.set_label(words, fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=TEXT_SIZE)
-    hatched = any(value is not None and not fits for value, fits, _ in values.values())
-    texts = [f"hatched: {unfit}"] if hatched else []
-    texts += [
-        f"{sign}: {meaning}" for sign, meaning in SIGNS.items() if any(sign == mark for *_, mark in values.values())
-    ]
+    texts = [f"hatched: {unfit}"] if any(point.is_unfit for point in points) else []
+    signs = {point.sign for point in points}
+    texts += [f"{sign}: {meaning}" for sign, meaning in SIGNS.items() if sign in signs]
     panel.set_title("; ".join(texts), fontsize=TEXT_SIZE, loc="right")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
-    longest = max((_short(value) for value, *_ in values.values() if value is not None), key=len)
+    longest = max((_short(point.value) for point in points if point.value is not None), key=len)
     writes_numbers = _fits(longest, panel, grid)
-    for (x, y), (value, fits, sign) in values.items():
+    for (x, y), value, fits, sign in points:
         cell = columns.index(x), up.index(y)
         if value is None:
             panel.text(*cell, sign, ha="center", va="center", fontsize=TEXT_SIZE, color="#b00020")

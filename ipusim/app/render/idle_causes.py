@@ -14,7 +14,7 @@ from ipusim.app.render.figures import Chart, default_style_settings, finish
 from ipusim.app.render.growth_strip import STRIP_WORDS, draw_strip, strip_width
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.picture import DEFAULT, Picture
-from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE
+from ipusim.app.render.style import EDGE_IN, FAINT_TEXT, LINE, TEXT_SIZE
 from ipusim.app.render.time_bars import write_share
 from ipusim.app.render.titles import title_lines, titles_height, with_headline, write_titles
 from ipusim.base.looks import Look
@@ -32,8 +32,6 @@ _LEFT: Final = 0.85
 _RIGHT: Final = 0.3
 #: Inches below the bars, for the axis's numbers and name.
 _AXIS: Final = 0.5
-#: Margin of the picture in inches.
-_EDGE: Final = 0.1
 #: Minimum width of bars in inches, in a picture of a chosen size.
 _LEAST_BARS_WIDTH: Final = 1.0
 #: Minimum width of bars beside the strip that shows growth as colours, in inches.
@@ -66,27 +64,27 @@ def idle_chart(
     bar = max(min(_ALL / ipus, _HIGHEST), _LOWEST)
     parts = [(look, cycles) for look, cycles in ipu_time if cycles.any()]
     window_cycles = sum(int(cycles[0]) for _, cycles in ipu_time)
-    legend = legend_lines([Entry(look.name, look) for look, _ in parts], figure_in - 2 * _EDGE)
+    legend = legend_lines([Entry(look.name, look) for look, _ in parts], figure_in - 2 * EDGE_IN)
     length = f"{window_cycles:,} cycles, {format_seconds(window_cycles / info.clock_hz).replace('us', 'µs')}"
     strip_in = strip_width(growth or {})
     if figure_in - _LEFT - _RIGHT - strip_in < _LEAST_BARS_WIDTH_WITH_GROWTH:
         strip_in = 0.0
     words = f"{info.order_and_sync}, time of each IPU, {length}{f'; {STRIP_WORDS}' if strip_in else ''}"
-    title = title_lines(with_headline(timeline, words, picture.title), figure_in - 2 * _EDGE)
-    head, foot = titles_height(title) + 2 * _EDGE, _AXIS + LEGEND_LINE * len(legend) + _EDGE
+    title = title_lines(with_headline(timeline, words, picture.title), figure_in - 2 * EDGE_IN)
+    head, foot = titles_height(title) + 2 * EDGE_IN, _AXIS + LEGEND_LINE * len(legend) + EDGE_IN
     if picture.height_in is not None:
         bar = (picture.height_in - head - foot) / ipus
         if bar < _LOWEST:
             raise picture.too_low("bars, axis and legend", head + _LOWEST * ipus + foot)
     height = head + bar * ipus + foot
     figure = Chart(figsize=(figure_in, height), facecolor="white")
-    write_titles(figure, title, _EDGE)
+    write_titles(figure, title, EDGE_IN)
     width = figure_in - _LEFT - _RIGHT - strip_in
     if width < _LEAST_BARS_WIDTH:
         raise picture.refusal(f"names and bars take at least {_LEFT + _RIGHT + _LEAST_BARS_WIDTH:.1f} inches of width")
     axes = figure.add_axes((_LEFT / figure_in, foot / height, width / figure_in, bar * ipus / height))
     _draw_bars(axes, info.ipu_rows, parts, window_cycles, (width, bar))
-    draw_legend(figure, legend, _EDGE, _EDGE)
+    draw_legend(figure, legend, EDGE_IN, EDGE_IN)
     if strip_in and growth is not None:
         draw_strip(figure, growth, _LEFT + width, foot, bar)
     return finish(figure, picture)

@@ -17,14 +17,12 @@ from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_strip import STRIP_NAME, MemoryStrip, draw_strip, strip_entries
 from ipusim.app.render.panel import draw_panel, names_width
 from ipusim.app.render.picture import DEFAULT, Picture
-from ipusim.app.render.style import DPI, FAINT_TEXT, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.style import DPI, EDGE_IN, FAINT_TEXT, STAGE_SIZE, TEXT_SIZE
 from ipusim.app.render.time_bars import TimeBars
 from ipusim.app.render.titles import TitleLine, title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
 
-#: Margin of the figure in inches.
-_EDGE: Final = 0.10
 #: Distance from row names to the axes in inches.
 _NAME_GAP: Final = 0.08
 #: Margin right of the axes in inches, for half a tick label.
@@ -237,7 +235,7 @@ def _laid_out(
     rows, figure_in = sum(panel.rows for panel in panels), picture.width_in
     bars_in = 0.0 if bars is None else bars.height_in(figure_in)
     strips = [panel.strip for panel in panels if panel.strip is not None]
-    left = _EDGE + _NAME_GAP + max(panel.names_width(row * 72) for panel in panels) / 72
+    left = EDGE_IN + _NAME_GAP + max(panel.names_width(row * 72) for panel in panels) / 72
     ticks = text_width("888 MiB", TEXT_SIZE) / 72 + 2 * _NAME_GAP
     left += ticks if strips else 0
     width = figure_in - left - _RIGHT
@@ -248,11 +246,11 @@ def _laid_out(
         content(panel.timeline, panel.window or window, width, coarser, row, panel.ipus_to_a_row) for panel in panels
     ]
     shows_peak = any(panel.strip and panel.strip.shows_peak(panel.window or window) for panel in panels)
-    legend = legend_lines([*legend_entries(contents), *strip_entries(strips, shows_peak)], figure_in - 2 * _EDGE)
-    titles = title_lines(title, figure_in - 2 * _EDGE)
-    room = _WIDEST_HEADING * (figure_in - left - _EDGE) * 72
+    legend = legend_lines([*legend_entries(contents), *strip_entries(strips, shows_peak)], figure_in - 2 * EDGE_IN)
+    titles = title_lines(title, figure_in - 2 * EDGE_IN)
+    room = _WIDEST_HEADING * (figure_in - left - EDGE_IN) * 72
     headings = [wrap(panel.heading, _HEADING_SIZE, room) for panel in panels]
-    base_in = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
+    base_in = 2 * EDGE_IN + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
     base_in += sum(_BAND + _heading_in(lines) for lines in headings)
     # The common time axis has its numbers below its last panel.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
@@ -268,7 +266,7 @@ def _draw_panels(
     """Draw panels with rows ``row`` inches high."""
     rows, width = sum(panel.rows for panel in panels), sizes.width
     figure = Chart(figsize=(sizes.figure_in, sizes.base_in + row * rows), facecolor="white")
-    top = _EDGE + write_titles(figure, sizes.titles, _EDGE)
+    top = EDGE_IN + write_titles(figure, sizes.titles, EDGE_IN)
     if bars is not None:
         bars.draw(figure, top)
     top += bars_in + _SECONDS
@@ -281,7 +279,7 @@ def _draw_panels(
         top += _heading_in(lines)
         _draw(figure, sizes, row, panel, part, top, numbered=panel.own_axis or index == sizes.numbered)
         top += _BAND + row * panel.rows + sizes.feet[index] + _PANEL_GAP
-    draw_legend(figure, sizes.legend, _EDGE, _EDGE)
+    draw_legend(figure, sizes.legend, EDGE_IN, EDGE_IN)
     return figure
 
 
@@ -289,12 +287,12 @@ def _draw_panels(
 def bars_alone(bars: TimeBars, title: str, picture: Picture = DEFAULT) -> Chart:
     """Return a figure of bars under a title; raises OptionError for too low a picture."""
     width = picture.width_in
-    titles = title_lines(title, width - 2 * _EDGE)
-    height = 2 * _EDGE + titles_height(titles) + bars.height_in(width)
+    titles = title_lines(title, width - 2 * EDGE_IN)
+    height = 2 * EDGE_IN + titles_height(titles) + bars.height_in(width)
     if picture.height_in is not None and picture.height_in < height:
         raise picture.too_low("bars, axis and legend", height)
     figure = Chart(figsize=(width, picture.height_in or height), facecolor="white")
-    bars.draw(figure, _EDGE + write_titles(figure, titles, _EDGE))
+    bars.draw(figure, EDGE_IN + write_titles(figure, titles, EDGE_IN))
     return figure
 
 

@@ -23,15 +23,13 @@ from ipusim.app.render.memory_layers import IpuLayers, ipu_layers
 from ipusim.app.render.panel import names_width, row_names, stage_names
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.shortened import shortened, with_omissions
-from ipusim.app.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, WIDTH_IN
+from ipusim.app.render.style import DASHES, DPI, EDGE_IN, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.time_bars import draw_part
 from ipusim.app.render.titles import default_title, title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 from ipusim.base.units import format_bytes
 
-#: Margin of the picture in inches.
-_EDGE: Final = 0.10
 #: Distance from names to tick labels, and from tick labels to the axes, in inches.
 _SPACE: Final = 0.11
 #: Distance between memory over time and the bars in inches.
@@ -106,25 +104,25 @@ def _chart(
     """Return the memory chart of a Timeline without repeats left to expand; rows are ``tall`` inches high."""
     one_replica = timeline.with_info(first_replica_info(timeline.info))
     names, stages = row_names(one_replica), stage_names(one_replica, tall * 72)
-    left = _EDGE + names_width(one_replica, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
+    left = EDGE_IN + names_width(one_replica, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     figure_in = picture.width_in
     width, bars_in = _columns(left, picture)
     rows = _rows(timeline, fit, window, int(width * DPI), peaks)
     fullest = max(1, *(row.peak_bytes for row in rows))
     limit = limit_in_sight(fit.sram_bytes, fullest)
     highest = HEADROOM * max(fullest, limit or 0)
-    titles = title_lines(title, figure_in - 2 * _EDGE)
+    titles = title_lines(title, figure_in - 2 * EDGE_IN)
     note = _note_on_scales(fit, timeline, own_scales=limit is None and len(rows) > 1)
-    words = wrap(note, TEXT_SIZE, (figure_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
+    words = wrap(note, TEXT_SIZE, (figure_in - 2 * EDGE_IN) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else HEADROOM * max(row.peak_bytes, 1) for row in rows]
-    legend = legend_lines(_entries(rows, tops, tall, width, highest, limit), figure_in - 2 * _EDGE)
-    height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
+    legend = legend_lines(_entries(rows, tops, tall, width, highest, limit), figure_in - 2 * EDGE_IN)
+    height = 2 * EDGE_IN + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _ROW_GAP
     height += len(rows) * pitch + _CYCLES + LEGEND_LINE * len(legend)
     figure = Chart(figsize=(figure_in, height), facecolor="white")
-    top = _EDGE + write_titles(figure, titles, _EDGE)
+    top = EDGE_IN + write_titles(figure, titles, EDGE_IN)
     for number, line in enumerate(words):
-        figure.write(_EDGE, top + number * _LINE, line, fontweight="bold" if fit.too_large else "normal")
+        figure.write(EDGE_IN, top + number * _LINE, line, fontweight="bold" if fit.too_large else "normal")
     top += _LINE * len(words) + _SECONDS
     bars = left + width + _COLUMN_GAP
     second_axis(figure.add_clear_axes(left, top, width, 0.01), window, timeline.info.clock_hz, width)
@@ -140,10 +138,10 @@ def _chart(
         _draw_over_time(over_time, row, limit, scale)
         _draw_bar(at_peak, row, limit, highest, scale)
         middle, weight = top + scale.foot - tall / 2, "bold" if fit.excess_bytes(peak) else "normal"
-        figure.write(_EDGE, middle, names[row.ipu], va="bottom" if stages[row.ipu] else "center_baseline")
-        figure.write(_EDGE, middle, stages[row.ipu], fontsize=STAGE_SIZE, color=FAINT_TEXT)
+        figure.write(EDGE_IN, middle, names[row.ipu], va="bottom" if stages[row.ipu] else "center_baseline")
+        figure.write(EDGE_IN, middle, stages[row.ipu], fontsize=STAGE_SIZE, color=FAINT_TEXT)
         figure.write(
-            figure_in - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight
+            figure_in - EDGE_IN, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight
         )
     for axes in (over_time, at_peak):
         _tidy(axes, scales[-1].foot)
@@ -151,7 +149,7 @@ def _chart(
     draw_breaks(over_time, window, width)
     cycle_axis(over_time, window, timeline.info.clock_hz, width, labelled=True)
     _byte_axis(at_peak, highest)
-    draw_legend(figure, legend, _EDGE, _EDGE)
+    draw_legend(figure, legend, EDGE_IN, EDGE_IN)
     return figure
 
 
@@ -161,7 +159,7 @@ def _columns(left: float, picture: Picture) -> tuple[float, float]:
     Raises OptionError if the picture is too narrow.
     """
     bars = _BARS * min(picture.width_in / WIDTH_IN, 1.0)
-    taken_in = left + _COLUMN_GAP + bars + _SUMS + _EDGE
+    taken_in = left + _COLUMN_GAP + bars + _SUMS + EDGE_IN
     if picture.width_in < taken_in + _NARROWEST:
         raise picture.refusal(f"memory over time takes at least {taken_in + _NARROWEST:.1f} inches of width")
     return picture.width_in - taken_in, bars

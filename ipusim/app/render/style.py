@@ -13,6 +13,8 @@ LOOK_OF_KIND: Final = timelines.by_number(
     lambda row: -1 if row.look is None else timelines.LOOKS.index(row.look), np.int64
 )
 
+#: Inches between the edge of a picture and its content.
+EDGE_IN: Final = 0.1
 #: Width of every figure in inches.
 WIDTH_IN: Final = 10.0
 #: Sizes of text in points; a figure shown 900 pixels wide has 1.25 pixels per point.

@@ -11,8 +11,9 @@ import numpy as np
 from ipusim.app.render.figures import Chart, default_style_settings, finish
 from ipusim.app.render.heat_map import heat_map
 from ipusim.app.render.picture import DEFAULT, Picture
+from ipusim.app.render.signs import SIGNS
 from ipusim.app.render.style import FAINT_TEXT, TEXT_SIZE
-from ipusim.app.render.sweep_panel import ChartAxis, Limit, Points, draw_bars, draw_level, draw_lines, place_legend
+from ipusim.app.render.sweep_panel import ChartAxis, ChartPoint, Limit, draw_bars, draw_level, draw_lines, place_legend
 from ipusim.app.render.tables import text_of
 from ipusim.app.render.titles import titled_chart
 from ipusim.base.errors import OutputError
@@ -76,15 +77,17 @@ def sweep_chart(
     ratios = [1 if are_heat_maps or number else 2 for number in range(len(panels))]
     all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, height_ratios=ratios))
     for number, (panel, content) in enumerate(zip(all_axes, panels, strict=True)):
-        results = Points(points, content.values, fits, has_run, unfit)
+        values = zip(content.values, has_run, strict=True)
+        signs = ["" if value is not None else list(SIGNS)[ran] for value, ran in values]
+        results = [*map(ChartPoint, points, content.values, fits, signs)]
         if are_heat_maps:
-            values = dict(zip(points, zip(content.values, fits, results.signs, strict=True), strict=True))
-            heat_map(figure, panel, [(axis.name, sorted(axis.distinct)) for axis in axes], values, content.words, unfit)
+            options = [(axis.name, sorted(axis.distinct)) for axis in axes]
+            heat_map(figure, panel, options, results, content.words, unfit)
         elif lines:
             x_axis = max(lines, key=lambda line: len(axes[line].distinct))
-            draw_lines(panel, axes, x_axis, results, limits if number == 0 else ())
+            draw_lines(panel, axes, x_axis, results, limits if number == 0 else (), unfit)
         else:
-            draw_bars(panel, axes, results)
+            draw_bars(panel, axes, results, unfit)
         if not are_heat_maps:
             panel.set_ylabel(content.words, fontsize=TEXT_SIZE)
             panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]), top=panel.get_ylim()[1] * 1.04)

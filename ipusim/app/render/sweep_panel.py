@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -76,35 +75,33 @@ class Limit:
     near: tuple[float, float] | None
 
 
-@dataclass(frozen=True)
-class Points:
-    """Points of a chart with the values of one panel; a missing value is None."""
+class ChartPoint(NamedTuple):
+    """Point of a panel.
 
-    points: Sequence[tuple[Any, ...]]
-    values: Sequence[float | None]
-    fits: Sequence[bool]
-    has_run: Sequence[bool]
-    unfit: str
+    Attributes:
+        place: value of each varied option.
+        value: value of the panel's measure; None if missing.
+        fits: whether the run fits its memory.
+        sign: reason of a missing value, a key of SIGNS; empty for points with values.
+    """
 
-    @cached_property
-    def signs(self) -> list[str]:
-        """Sign of every point, a key of SIGNS; empty for a point with a value."""
-        no_run, not_finite = SIGNS
-        pairs = zip(self.values, self.has_run, strict=True)
-        return ["" if value is not None else not_finite if has_run else no_run for value, has_run in pairs]
+    place: tuple[Any, ...]
+    value: float | None
+    fits: bool
+    sign: str
 
     @property
-    def some_unfit(self) -> bool:
-        """Whether a point with a value does not fit."""
-        return any(not fit and value is not None for fit, value in zip(self.fits, self.values, strict=True))
+    def is_unfit(self) -> bool:
+        """Whether the point has a value and does not fit."""
+        return self.value is not None and not self.fits
 
 
-def _series(x_axis: int, points: Points) -> dict[tuple[str, ...], list[int]]:
-    """Group point numbers by their values on every axis except ``x_axis``."""
-    series: dict[tuple[str, ...], list[int]] = {}
-    for number, point in enumerate(points.points):
-        rest_of_point = tuple(text_of(value) for axis, value in enumerate(point) if axis != x_axis)
-        series.setdefault(rest_of_point, []).append(number)
+def _series(x_axis: int, points: Sequence[ChartPoint]) -> dict[tuple[str, ...], list[ChartPoint]]:
+    """Group points by their values on every axis except ``x_axis``."""
+    series: dict[tuple[str, ...], list[ChartPoint]] = {}
+    for point in points:
+        rest_of_point = tuple(text_of(value) for axis, value in enumerate(point.place) if axis != x_axis)
+        series.setdefault(rest_of_point, []).append(point)
     return series
 
 
@@ -115,7 +112,14 @@ def _name(axes: Sequence[ChartAxis], x_axis: int, values: Sequence[str]) -> str:
     )
 
 
-def draw_lines(panel: Axes, axes: Sequence[ChartAxis], x_axis: int, points: Points, limits: Sequence[Limit]) -> None:
+def draw_lines(
+    panel: Axes,
+    axes: Sequence[ChartAxis],
+    x_axis: int,
+    points: Sequence[ChartPoint],
+    limits: Sequence[Limit],
+    unfit: str,
+) -> None:
     """Draw a line for every combination of the other options.
 
     The number of colours limits the number of lines.
@@ -128,41 +132,33 @@ def draw_lines(panel: Axes, axes: Sequence[ChartAxis], x_axis: int, points: Poin
     signs: set[str] = set()
     rows = 0
     for number, ((key, members), (colour, marker)) in enumerate(zip(series.items(), SERIES, strict=False)):
-        order = sorted(members, key=lambda point: points.points[point][x_axis])
-        numbers = [point for point in order if points.values[point] is not None]
-        x = [points.points[point][x_axis] for point in order]
-        y = np.array([points.values[point] for point in order], dtype=float)
+        line = sorted(members, key=lambda point: point.place[x_axis])
+        x = [point.place[x_axis] for point in line]
+        y = np.array([point.value for point in line], dtype=float)
+        known = [place for place, point in zip(x, line, strict=True) if point.value is not None]
         width = _WIDTHS[number] if len(series) > 1 else 1.5
         # A point between two breaks is only a marker. Earlier lines have larger markers, since later ones may cover
         # them.
-        has_breaks = len(numbers) < len(x)
+        has_breaks = len(known) < len(x)
         line_marker, size = marker if len(x) <= _MOST_MARKERS or has_breaks else "", 3.5 + width if has_breaks else 4.5
         panel.plot(
             x, y, color=colour, marker=line_marker, markersize=size, linewidth=width, label=_name(axes, x_axis, key)
         )
-        hollow = [point for point in numbers if not points.fits[point]]
-        panel.plot(
-            [points.points[point][x_axis] for point in hollow],
-            np.array([points.values[point] for point in hollow], dtype=float),
-            marker,
-            color=colour,
-            markerfacecolor="white",
-            markersize=4.5,
-        )
-        if marks := [(points.points[point][x_axis], points.signs[point]) for point in order if points.signs[point]]:
+        hollow = np.array([point.is_unfit for point in line])
+        style: dict[str, Any] = {"color": colour, "markerfacecolor": "white", "markersize": 4.5}
+        panel.plot([place for place, is_hollow in zip(x, hollow, strict=True) if is_hollow], y[hollow], marker, **style)
+        if marks := [(point.place[x_axis], point.sign) for point in line if point.sign]:
             draw_signs(panel, marks, colour, rows)
             signs |= {sign for _, sign in marks}
             rows += 1
         if key in levels:
-            middle = points.points[numbers[len(numbers) // 2]][x_axis]
+            middle = known[len(known) // 2]
             _draw_limit(panel, levels[key], colour, middle, is_single=len(series) == 1)
             drawn_limits.append(levels[key])
     for sign in (sign for sign in SIGNS if sign in signs):
         panel.plot([], [], **sign_style(sign, FAINT_TEXT), label=SIGNS[sign])
-    if points.some_unfit:
-        panel.plot(
-            [], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=4.5, label=f"hollow: {points.unfit}"
-        )
+    if any(point.is_unfit for point in points):
+        panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=4.5, label=f"hollow: {unfit}")
     if len(series) > len(SERIES):
         panel.plot([], [], " ", label=f"the first {len(SERIES)} of {len(series)} lines")
     if drawn_limits and len(series) > 1:
@@ -260,7 +256,7 @@ def _x_axis(panel: Axes, axis: ChartAxis) -> None:
         panel.set_xticks(values, [f"{value:,g}" for value in values])
 
 
-def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Points) -> None:
+def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Sequence[ChartPoint], unfit: str) -> None:
     """Draw a group of bars for each value of the longest axis, with a bar for each combination of the other axes."""
     x_axis = max(range(len(axes)), key=lambda candidate: (len(axes[candidate].distinct), -candidate))
     slots = {text_of(value): slot for slot, value in enumerate(axes[x_axis].distinct)}
@@ -268,25 +264,22 @@ def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Points) -> None:
     bar_series = list(series.items())[: len(SERIES)]
     width = _BARS / len(bar_series)
     handles: list[Patch | Line2D] = []
-    for turn, ((key, numbers), (colour, _)) in enumerate(zip(bar_series, SERIES, strict=False)):
-        places = [
-            slots[text_of(points.points[number][x_axis])] + (turn - (len(bar_series) - 1) / 2) * width
-            for number in numbers
-        ]
-        heights = [points.values[number] or 0.0 for number in numbers]
-        bars = panel.bar(places, heights, 0.94 * width, color=colour)
+    for turn, ((key, members), (colour, _)) in enumerate(zip(bar_series, SERIES, strict=False)):
+        shift = (turn - (len(bar_series) - 1) / 2) * width
+        places = [slots[text_of(point.place[x_axis])] + shift for point in members]
+        bars = panel.bar(places, [point.value or 0.0 for point in members], 0.94 * width, color=colour)
         if len(axes) > 1:
             handles.append(Patch(color=colour, label=_name(axes, x_axis, key)))
-        draw_signs(panel, [(x, points.signs[number]) for number, x in zip(numbers, places, strict=True)], colour)
-        for bar, number in zip(bars, numbers, strict=True):
-            if points.values[number] is not None and not points.fits[number]:
+        draw_signs(panel, [(x, point.sign) for point, x in zip(members, places, strict=True)], colour)
+        for bar, point in zip(bars, members, strict=True):
+            if point.is_unfit:
                 bar.set(facecolor="white", edgecolor=colour, hatch="///")
-    if points.some_unfit:
-        handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label=points.unfit))
+    if any(point.is_unfit for point in points):
+        handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label=unfit))
     handles += [
         Line2D([], [], **sign_style(sign, FAINT_TEXT), label=meaning)
         for sign, meaning in SIGNS.items()
-        if sign in points.signs
+        if any(point.sign == sign for point in points)
     ]
     if handles:
         if len(series) > len(bar_series):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +22,12 @@ class Table:
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, title: str, rows: Iterable[Mapping[str, str]]) -> Table:
+        """Build a table from rows that map each header to a cell; without rows it has no header."""
+        lines = [*rows]
+        return cls(title, tuple(lines[0]) if lines else (), tuple(tuple(line.values()) for line in lines))
 
     def has_numbers(self, column: int) -> bool:
         """Return whether a column holds only numbers, written flush right; the first holds names."""

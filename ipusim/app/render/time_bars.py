@@ -15,13 +15,11 @@ from ipusim.app.render.axes import draw_torn_edge, second_axis
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width, truncate, wrap
-from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
+from ipusim.app.render.style import EDGE_IN, FAINT_TEXT, LINE, TEXT_SIZE, ink_on
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 
-#: Margin, in inches.
-_EDGE: Final = 0.10
-#: Height of a line of the heading, in inches.
+#: Height of a heading line in inches.
 _HEADING: Final = 0.20
 #: Height of the axis above the bars, in inches.
 _AXIS: Final = 0.24
@@ -133,13 +131,13 @@ class TimeBars:
         wide, tall = figure.get_size_inches()
         names = [truncate(row.name, TEXT_SIZE, _NAMES * wide * 72) for row in self.rows]
         words = [truncate(row.words, TEXT_SIZE, _WORDS * wide * 72) for row in self.rows]
-        left = _EDGE + _NAME_GAP + _LETTER_WIDTH_FACTOR * max(text_width(name, TEXT_SIZE) for name in names) / 72
+        left = EDGE_IN + _NAME_GAP + _LETTER_WIDTH_FACTOR * max(text_width(name, TEXT_SIZE) for name in names) / 72
         right = (
-            wide - _EDGE - _NAME_GAP - _LETTER_WIDTH_FACTOR * max(text_width(word, TEXT_SIZE) for word in words) / 72
+            wide - EDGE_IN - _NAME_GAP - _LETTER_WIDTH_FACTOR * max(text_width(word, TEXT_SIZE) for word in words) / 72
         )
         width, rows = right - left, self.row_in * len(self.rows)
         for line in self._heading(wide):
-            figure.write(_EDGE, top, line, fontsize=_HEADING_SIZE)
+            figure.write(EDGE_IN, top, line, fontsize=_HEADING_SIZE)
             top += _HEADING
         top += _AXIS
         axes = figure.add_clear_axes(left, top, width, rows)
@@ -153,7 +151,7 @@ class TimeBars:
             axes.text(1 + _NAME_GAP / width, number + 0.5, note, ha="left", **style)
             self._draw_bar(axes, row, number, last / self.last_s if self.last_s else 1.0, width)
         foot = tall - top - rows - LEGEND_LINE * len(self._legend(wide))
-        draw_legend(figure, self._legend(wide), _EDGE, foot)
+        draw_legend(figure, self._legend(wide), EDGE_IN, foot)
 
     def _draw_bar(self, axes: Axes, row: TimeBar, number: int, scale: float, width: float) -> None:
         """Draw the parts of a run's time, with shares where they fit."""
@@ -172,10 +170,10 @@ class TimeBars:
 
     def _heading(self, width_in: float) -> list[str]:
         """Return the lines of the heading."""
-        return wrap(self.heading, _HEADING_SIZE, (width_in - 2 * _EDGE) * 72 / _LETTER_WIDTH_FACTOR)
+        return wrap(self.heading, _HEADING_SIZE, (width_in - 2 * EDGE_IN) * 72 / _LETTER_WIDTH_FACTOR)
 
     def _legend(self, width_in: float) -> list[list[Entry]]:
         """Return the lines of the legend: parts of any run, in order."""
         visible = {look for row in self.rows for look, *_ in row.lengths_s}
         looks = [look for look in (*(part.value for part in timelines.TimePart), _UNKNOWN_PARTS) if look in visible]
-        return legend_lines([Entry(look.name, look) for look in looks], width_in - 2 * _EDGE)
+        return legend_lines([Entry(look.name, look) for look in looks], width_in - 2 * EDGE_IN)

@@ -10,18 +10,16 @@ from ipusim.app.render.figures import Chart
 from ipusim.app.render.fold import replicas_alike
 from ipusim.app.render.lettering import truncate, wrap
 from ipusim.app.render.picture import Picture
-from ipusim.app.render.style import TEXT_SIZE, TITLE_SIZE
+from ipusim.app.render.style import EDGE_IN, TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
 from ipusim.base.units import counted
 
-#: Height of a line of the headline, in inches.
+#: Height of a headline's line in inches.
 _HEADLINE: Final = 0.19
 #: Height of a line below the headline, in inches.
 _WORDS: Final = 0.15
 #: Space below the title, in inches.
 _SPACE: Final = 0.05
-#: Inches around the title of a chart of axes.
-_EDGE: Final = 0.1
 #: Length of a headline shortened to two lines, in lines: words do not fill a line to its end.
 _TWO_LINES: Final = 1.7
 
@@ -117,11 +115,11 @@ def titled_chart(title: str, picture: Picture, tall: float, *, left: float, foot
 
     Raises OptionError for too low a picture.
     """
-    lines = title_lines(title, picture.width_in - 2 * _EDGE)
-    head, height = 2 * _EDGE + titles_height(lines), picture.height_in or tall
+    lines = title_lines(title, picture.width_in - 2 * EDGE_IN)
+    head, height = 2 * EDGE_IN + titles_height(lines), picture.height_in or tall
     if height < head + least + foot:
         raise picture.too_low("panels, axes and title", head + least + foot)
     chart = Chart(figsize=(picture.width_in, height))
-    write_titles(chart, lines, _EDGE)
+    write_titles(chart, lines, EDGE_IN)
     chart.subplots_adjust(left=left / picture.width_in, right=0.98, top=1 - head / height, bottom=foot / height)
     return chart

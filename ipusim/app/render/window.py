@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ipusim.api import SpanKind, Timeline, analysis
 from ipusim.base.errors import OutputError
@@ -143,13 +143,20 @@ def loss_window(timeline: Timeline) -> Window | None:
     return Window(start, end, "the loss of an IPU")
 
 
-def part_window(
-    timeline: Timeline,
-    start: int | None = None,
-    end: int | None = None,
-    phase: str | None = None,
-    execution: int | None = None,
-) -> Window:
+class ShownPart(NamedTuple):
+    """Part of a run that a picture shows, as users name it: cycles, a phase, or an execution."""
+
+    start: int | None = None
+    end: int | None = None
+    phase: str | None = None
+    execution: int | None = None
+
+
+#: The first execution, or the time around the failure of an IPU.
+USUAL_PART: Final = ShownPart()
+
+
+def part_window(timeline: Timeline, part: ShownPart = USUAL_PART) -> Window:
     """Return the window of a phase, of given cycles, or of one execution.
 
     The default is the first execution, or in a run with a failed IPU the time around its failure.
@@ -159,11 +166,12 @@ def part_window(
             phase.
         TimelineError: for an unknown execution.
     """
+    start, end, phase, execution = part
     if phase is not None and (start is not None or end is not None):
         raise OutputError("expected either a phase or cycles from start to end, got both")
     if phase is not None:
         return phase_window(timeline, phase, execution or 0)
     if start is not None or end is not None:
         return window(timeline, start, end)
-    part = loss_window(timeline) if execution is None else None
-    return part or execution_window(timeline, execution or 0)
+    around_loss = loss_window(timeline) if execution is None else None
+    return around_loss or execution_window(timeline, execution or 0)

@@ -12,7 +12,7 @@ from typing import Final
 from ipusim.api import Job, Run, Timeline, analysis, execute
 from ipusim.app.render.shortened import in_periods
 from ipusim.app.render.trace_content import TraceContent
-from ipusim.app.render.window import Window, part_window
+from ipusim.app.render.window import USUAL_PART, ShownPart, Window, part_window
 from ipusim.app.run_folder.export import TABLE_FILES
 from ipusim.app.run_folder.memory_file import MEMORY_FILE, memory_file
 from ipusim.app.run_folder.report_options import check_picture, phase_word
@@ -79,20 +79,14 @@ def losses_csv(learning: analysis.Learning) -> bytes:
     return csv_bytes(rows)
 
 
-def picture_window(
-    timeline: Timeline,
-    start: int | None = None,
-    end: int | None = None,
-    phase: str | None = None,
-    execution: int | None = None,
-) -> Window:
+def picture_window(timeline: Timeline, part: ShownPart = USUAL_PART) -> Window:
     """Return the window of a run's picture, as :func:`~ipusim.app.render.window.part_window` does.
 
     Raises OutputError for a window outside the run and a phase that the execution lacks, and OptionError for an unknown
     execution and for both cycles and a phase.
     """
-    check_picture(timeline.info.executions, start, end, phase, execution)
-    return part_window(timeline, start, end, phase, execution)
+    check_picture(timeline.info.executions, part)
+    return part_window(timeline, part)
 
 
 def trace_file(result: Run, *, full: bool = False) -> bytes:
@@ -248,8 +242,9 @@ def _make_files(
     return files | side_by_side([*makers, *remaining_makers])
 
 
-def picture_name(start: int | None, end: int | None, phase: str | None, execution: int | None) -> str:
+def picture_name(shown: ShownPart) -> str:
     """Return a picture's name by its window, such as ``trace-ramp-up.png``; distinct from a run's files."""
+    start, end, phase, execution = shown
     if start is not None or end is not None:
         part = f"cycles-{start or 0}-{'end' if end is None else end}"
     elif phase is not None:

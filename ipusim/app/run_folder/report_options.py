@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from ipusim.api import analysis, runs
+from ipusim.app.render.window import ShownPart
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_numbers
 
 
-def check_picture(
-    executions: int,
-    start: int | None = None,
-    end: int | None = None,
-    phase: str | None = None,
-    execution: int | None = None,
-) -> None:
+def check_picture(executions: int, part: ShownPart) -> None:
     """Refuse a picture that no run of ``executions`` executions can show; raises OptionError."""
+    start, end, phase, execution = part
     for option, cycle in (("start", start), ("end", end)):
         if cycle is not None and not 0 <= cycle <= runs.MAX_CYCLES:
             raise OptionError(

@@ -58,23 +58,22 @@ class Limits:
             "activations": (STAY, *get_args(pipelines.Destination)),
             "orders": tuple(hardware.ORDERS),
         }
-        for field in fields(self):
-            limit = getattr(self, field.name)
-            values = limit if isinstance(limit, tuple) else () if limit is None else (limit,)
-            if limit == ():
-                raise OptionError(field.name, "expected at least one value to search, got none")
+        for name, values in self.given.items():
+            if not values:
+                raise OptionError(name, "expected at least one value to search, got none")
             for value in values:
                 if isinstance(value, int) and value < 1:
-                    raise OptionError(field.name, f"expected a whole number from 1 up, got {value}")
-                if field.name in names_of_limit and value not in names_of_limit[field.name]:
-                    names = names_of_limit[field.name]
+                    raise OptionError(name, f"expected a whole number from 1 up, got {value}")
+                if value not in (names := names_of_limit.get(name, values)):
                     text = f"expected {runs.one_of(names)}, got {runs.show(value)}{did_you_mean(value, names)}"
-                    raise OptionError(field.name, text)
+                    raise OptionError(name, text)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the limits that are set."""
-        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
+    def given(self) -> dict[str, tuple[Any, ...]]:
+        """Values of the limits that are set."""
+        limits = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {name: limit for name, limit in limits.items() if limit is not None}
+        return {name: limit if isinstance(limit, tuple) else (limit,) for name, limit in given.items()}
 
     def leave(self, baseline: Baseline) -> bool:
         """Return whether the limits allow the given plan; False for limited placements, which are not compared."""
@@ -96,10 +95,7 @@ class Limits:
             "activations": {baseline.activations},
             "orders": {job.system.selection_order, options.system.selection_order},
         }
-        limits = {name: getattr(self, name) for name in self.names}
-        return all(
-            values[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items()
-        )
+        return all(values[name] & {*limit} for name, limit in self.given.items())
 
     def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
         """Return the micro-batch sizes to search; raises OptionError for a size with unknown stage costs."""

@@ -50,25 +50,23 @@ def plan_table(suggestion: Suggestion) -> Table:
     """Return the plans as a table; sync mode, placement and size of micro-batches if plans differ in them."""
     rows = plan_rows(suggestion)
     several, places, sizes = (_differ(rows, key) for key in ("sync", "placement", "micro_batch_size"))
-    cells = tuple(
-        (
-            row["plan"],
-            f"{row['schedule']} in {Sync(row['sync']).words}" if several else row["schedule"],
-            str(row["stages"]),
-            *[row["placement"]] * places,
-            f"{row['ipus']}x{row['replicas']}",
-            f"{row['gradient_accumulation_count']}" + f" of {row['micro_batch_size']}" * sizes,
-            row["recompute"],
-            _memory_text(row),
-            format_seconds(row["weight_update_period_s"]),
-            f"{row['times_best']:.3f}",
-        )
+    period = "per update" if suggestion.job.program.shape.training else "per execution"
+    cells = (
+        {
+            "plan": row["plan"],
+            "schedule": f"{row['schedule']} in {Sync(row['sync']).words}" if several else row["schedule"],
+            "stages": str(row["stages"]),
+            **({"placement": row["placement"]} if places else {}),
+            "IPUs": f"{row['ipus']}x{row['replicas']}",
+            "count": f"{row['gradient_accumulation_count']}" + f" of {row['micro_batch_size']}" * sizes,
+            "recompute": row["recompute"],
+            "memory": _memory_text(row),
+            period: format_seconds(row["weight_update_period_s"]),
+            "ratio": f"{row['times_best']:.3f}",
+        }
         for row in rows
     )
-    period = "per update" if suggestion.job.program.shape.training else "per execution"
-    placement = ("placement",) if places else ()
-    further = ("IPUs", "count", "recompute", "memory", period, "ratio")
-    return Table("Plans, each simulated", ("plan", "schedule", "stages", *placement, *further), cells)
+    return Table.of("Plans, each simulated", cells)
 
 
 def _memory_text(row: Mapping[str, Any]) -> str:

@@ -230,7 +230,7 @@ def suggest(
     budget, limits = budget or Budget(), limits or Limits()
     baseline = baseline_of(request)
     if baseline.concurrent:
-        if names := limits.names:
+        if names := [*limits.given]:
             text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
             raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
         return Suggestion(baseline, Searched(given_cycles=baseline.trial.cycles), limits)

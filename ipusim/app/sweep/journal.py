@@ -34,24 +34,15 @@ _MOST_BYTES: Final = 1 << 28
 _HASHED: Final = b'{"sha256": "%b", %b\n'
 
 
-class Keys:
-    """Computes the keys of requests, and reads every file that they name once."""
-
-    def __init__(self) -> None:
-        """Prepare the keys, before any file is read."""
-        self._content: Callable[[Path], str] = cache(_content)
-
-    def key_of(self, request: Request) -> str:
-        """Return the key of a request, independent of name, description and expectations."""
-        options = {
-            key: value for key, value in runs.options_set(request.options).items() if key not in ("name", "expect")
-        }
-        files = {name: self._content(path) for name, path in sorted(_files(options, request.folder))}
-        text = json.dumps([options, files], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+def key_of(request: Request, hash_of: Callable[[Path], str]) -> str:
+    """Return the key of a request, independent of name, description and expectations, with the hash of every file."""
+    options = {key: value for key, value in runs.options_set(request.options).items() if key not in ("name", "expect")}
+    files = {name: hash_of(path) for name, path in sorted(_files(options, request.folder))}
+    text = json.dumps([options, files], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _content(path: Path) -> str:
+def file_hash(path: Path) -> str:
     """Return a hash of a file's bytes, or of the error on reading it."""
     try:
         with open_file(path) as file:

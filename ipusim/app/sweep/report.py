@@ -315,28 +315,19 @@ def _limit_options(limit: SweepCeiling, swept: Sweep) -> str:
 
 def ceiling_table(limits: Sequence[SweepCeiling], swept: Sweep) -> Table:
     """Return a row for every ceiling."""
-    header = (
-        "with",
-        "ceiling, samples/s",
-        "90% from count",
-        "95% from count",
-        "share of ideal",
-        "left by unequal stages",
-        "left by other losses",
-    )
-    rows = [
-        (
-            _limit_options(limit, swept),
-            format_figure(limit.samples_per_s),
-            str(limit.enough_count),
-            str(limit.near_count),
-            f"{limit.share_of_ideal:.1%}",
-            f"{limit.balance:.1%}",
-            f"{limit.other_share:.1%}",
-        )
+    rows = (
+        {
+            "with": _limit_options(limit, swept),
+            "ceiling, samples/s": format_figure(limit.samples_per_s),
+            "90% from count": str(limit.enough_count),
+            "95% from count": str(limit.near_count),
+            "share of ideal": f"{limit.share_of_ideal:.1%}",
+            "left by unequal stages": f"{limit.balance:.1%}",
+            "left by other losses": f"{limit.other_share:.1%}",
+        }
         for limit in limits
-    ]
-    return Table("Ceilings of throughput for any accumulation count", header, tuple(rows))
+    )
+    return Table.of("Ceilings of throughput for any accumulation count", rows)
 
 
 def sweep_table(swept: Sweep, measure: analysis.Figure) -> Table:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.render.tables import text_of
 from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.crew import Crew
-from ipusim.app.sweep.journal import Journal, Keys
+from ipusim.app.sweep.journal import Journal, file_hash, key_of
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.seeds import disturbed_outcomes
 from ipusim.app.sweep.vary import Axis, names_of, points_of
@@ -137,14 +137,14 @@ def _known_outcomes(study: Sweep, journal: Journal | None) -> tuple[list[Outcome
     """Return the outcomes known before any run (points of invalid options and of the journal), and the points' keys."""
     outcomes: list[Outcome | None] = [None] * len(study.points)
     keys: dict[int, str] = {}
-    keys_of = Keys()
+    hash_once = cache(file_hash)
     for number, point in enumerate(study.points):
         try:
             variant = study.request.replace(study.changes(point))
         except RequestError:
             outcomes[number] = outcome_of(study.request, study.changes(point))
             continue
-        keys[number] = keys_of.key_of(variant) if journal is not None else ""
+        keys[number] = key_of(variant, hash_once) if journal is not None else ""
         if journal is not None:
             outcomes[number] = journal.outcomes.get(keys[number])
     return outcomes, keys

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import comb
 from operator import add
@@ -49,29 +48,14 @@ class _Work(NamedTuple):
     passes: tuple[_Passes, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Proof:
-    """Result of an exhaustive search.
-
-    Attributes:
-        cycles: minimum over all Orders, without memory limits.
-        grid: an Order that reaches the minimum.
-        states: number of visited pipeline states.
-    """
-
-    cycles: int
-    grid: Grid
-    states: int
-
-
 def is_small(tasks: Tasks, count: int) -> bool:
     """Tell whether an exhaustive search of ``count`` micro-batches is feasible."""
     return tasks.meeting_cycles is not None and comb(count + 3, 3) ** tasks.stage_count <= _MOST_STATES
 
 
-def find_proof(tasks: Tasks, count: int, known_cycles: int, go_on: Callable[[], bool]) -> Proof | None:
-    """Return the minimum cycles of Orders in lock-step; None if stopped, or if every Order takes longer than
-    ``known_cycles``.
+def find_proof(tasks: Tasks, count: int, known_cycles: int, go_on: Callable[[], bool]) -> tuple[int, Grid, int] | None:
+    """Return the minimum cycles of Orders in lock-step without memory limits, an Order that reaches it, and the number
+    of visited pipeline states; None if stopped, or if every Order takes longer than ``known_cycles``.
 
     Args:
         tasks: letters in lock-step that satisfy :func:`is_small`.
@@ -95,7 +79,7 @@ def find_proof(tasks: Tasks, count: int, known_cycles: int, go_on: Callable[[], 
             while state != start:
                 state, step = predecessor[state]
                 path.append(step)
-            return Proof(cycles, search.grid(path[::-1]), len(visited_states))
+            return cycles, search.grid(path[::-1]), len(visited_states)
         for step_cycles, successor, works in search.time_steps(state):
             total = cycles + step_cycles
             if (

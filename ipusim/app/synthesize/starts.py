@@ -97,8 +97,9 @@ class Start:
         if self.update_bound and self.bound.cycles < self.makespan and is_small(self.tasks, self.count):
             proof = find_proof(self.tasks, self.count, self.makespan, go_on)
             if proof is not None:
-                self.take(proof.grid.words)
-                self.bound, self.update_bound = Bound(proof.cycles, states=proof.states), proof.cycles
+                self.update_bound, grid, states = proof
+                self.take(grid.words)
+                self.bound = Bound(self.update_bound, states=states)
 
 
 def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator[Start]:

@@ -13,7 +13,7 @@ from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.legend import Sign, legend_entries
 from ipusim.app.render.style import REDONE
 from ipusim.app.render.trace_content import TraceContent
-from ipusim.app.render.window import part_window, window
+from ipusim.app.render.window import ShownPart, part_window, window
 from ipusim.app.run_folder.report import trace_file
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -49,7 +49,7 @@ def test_the_picture_of_a_run_shows_its_loss_by_default_and_an_execution_where_o
     run = run_of([LOST | {"lost": 50_000}])
     shown = part_window(run.timeline)
     assert (shown.start, shown.end, shown.name) == (30_000, 66_000, "the loss of an IPU")
-    assert part_window(run.timeline, execution=0).name == "execution 0 of 6"
+    assert part_window(run.timeline, ShownPart(execution=0)).name == "execution 0 of 6"
     assert part_window(run_of([]).timeline).name == "execution 0 of 6"
 
 

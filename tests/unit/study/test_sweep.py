@@ -18,7 +18,7 @@ from ipusim.app.sweep import crew as crews
 from ipusim.app.sweep import journal as journals
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew
-from ipusim.app.sweep.journal import Journal, Keys
+from ipusim.app.sweep.journal import Journal, file_hash, key_of
 from ipusim.app.sweep.measures import THROUGHPUT, measure_of
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.report import SweepResult, best_of, modes_of, sweep_table, verdict
@@ -413,7 +413,7 @@ def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
 
     def key(**pipeline):
         request = Request.from_dict({**base, "pipeline": {**base["pipeline"], **pipeline}}, folder=tmp_path)
-        return Keys().key_of(request)
+        return key_of(request, file_hash)
 
     plain, own, cycles = key(), key(schedule="mine.py:order"), key(cycles="stages.csv")
     assert len({plain, own, cycles}) == 3
@@ -427,7 +427,7 @@ def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
 
 
 def test_the_name_of_a_request_is_no_part_of_its_key():
-    assert Keys().key_of(FOUR.replace({"name": "another"})) == Keys().key_of(FOUR)
+    assert key_of(FOUR.replace({"name": "another"}), file_hash) == key_of(FOUR, file_hash)
 
 
 @pytest.mark.parametrize(
