@@ -227,7 +227,9 @@ def test_no_option_of_the_given_plan_goes_without_a_word(tmp_path: Path) -> None
     text = (SCENARIOS / "digits_training.yaml").read_text().replace("  splits: [dense128, dense64, logits]\n", "")
     scenario.write_text(text.replace("pipeline:\n", given).replace("  auto", "  selection_order: SNAKE\n  auto"))
     limits = Limits(ipus=(2,), replicas=(1,), stages=(2,), recompute=("no",), schedules=("grouped",))
-    write_suggested(suggest(load_request(scenario), limits, runners_up=0), scenario, [], tmp_path / "out.yaml")
+    suggestion = suggest(load_request(scenario), limits, runners_up=0)
+    assert next(verdict(suggestion)).endswith(f", IPUs selected in {suggestion.job.system.selection_order} order.")
+    write_suggested(suggestion, scenario, [], tmp_path / "out.yaml")
     lines = [" ".join(line.split()) for line in (tmp_path / "out.yaml").read_text().splitlines()]
     assert "selection_order: AUTO # was SNAKE: the fastest copies between these IPUs" in lines
     assert "allow_recompute: false # was true: kept activations fit" in lines

@@ -105,7 +105,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
         given = f"Best plan: the given plan{room}," if room else "Keep the given plan:"
         yield f"{given} {plan_words(job)}. Nothing faster {_proof(suggestion)}."
     else:
-        yield f"Best plan: {plan_words(job)}{',' * bool(room)}{room}."
+        yield f"Best plan: {plan_words(job)}{_order_words(suggestion)}{',' * bool(room)}{room}."
     period = "weight update" if job.program.shape.training else "execution"
     yield f"Time per {period}: {_time(trial)}; {_rate(trial)}."
     equals = [
@@ -196,6 +196,15 @@ def plan_words(job: Job) -> str:
     if job.program.offload.variables_on_host:
         parts.append("weights updated by the host")
     return ", ".join(parts)
+
+
+def _order_words(suggestion: Suggestion) -> str:
+    """Return the plan's selection order in words; empty if the scenario states the same order."""
+    job = suggestion.job
+    orders = [request.options.system.selection_order for request in (suggestion.baseline.request, job.request)]
+    if orders[0] == orders[1] or len(job.plan.ipus) == 1:
+        return ""
+    return f", IPUs selected in {job.system.selection_order} order"
 
 
 def _proof(suggestion: Suggestion) -> str:
