@@ -73,13 +73,6 @@ def test_a_second_configuration_waits_until_the_first_is_forgotten(names):
     config.configure_ipu_system(first, reset_configuration=False)
 
 
-def test_an_old_programs_configuration_keeps_its_activations(names):
-    utils = names.ipu.utils
-    assert utils.set_recomputation_options(utils.create_ipu_config(), allow_recompute=False).allow_recompute is False
-    assert utils.set_recomputation_options(utils.create_ipu_config()).allow_recompute is True
-    assert utils.running_on_ipu_model() is False
-
-
 @pytest.mark.parametrize(
     "strategy",
     ["IPUMultiWorkerStrategy(resolver, ", "IPUHorovodStrategy(", "IPUMultiReplicaStrategy(", "PopDistStrategy("],

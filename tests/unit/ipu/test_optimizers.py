@@ -84,11 +84,8 @@ def test_variables_that_are_left_out_stay(names):
         training(names, tf.train.AdamOptimizer, compute_gradients_kwargs={"var_list": []})
 
 
-def test_optimizers_of_keras_and_what_is_handed_to_them(names):
-    keras, tf = names.keras.optimizers, names.tf
-    equal(training(names, lambda: keras.SGD(0.01)), stepped())
-    handed = {"apply_gradients_kwargs": {"name": "train"}, "compute_gradients_kwargs": {"gate_gradients": 1}}
-    equal(training(names, lambda: tf.train.GradientDescentOptimizer(0.01), **handed), stepped())
+def test_optimizers_of_keras_step_as_tensorflows_do(names):
+    equal(training(names, lambda: names.keras.optimizers.SGD(0.01)), stepped())
 
 
 def test_a_step_is_counted_with_each_update(names):

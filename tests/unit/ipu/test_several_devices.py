@@ -120,12 +120,6 @@ def test_devices_share_no_ipu_on_the_smallest_machine_that_has_all(attributes, m
             r"Could not find an available device for TensorFlow virtual device /device:IPU:1. This device was expected "
             r"to have 2 IPU\(s\). .* The devices before it have 1 of the 4 IPUs of m2000",
         ),
-        (
-            {"auto_select_ipus": [4, 1], "machine": "m2000"},
-            0,
-            r"/device:IPU:1. This device was expected to have 1 IPU\(s\). .* The devices before it have 4 of the 4 "
-            "IPUs of m2000",
-        ),
         ({"auto_select_ipus": [2, 3]}, 0, "with 3 IPUs for the TensorFlow virtual device /device:IPU:1. Use `gc-info"),
     ],
 )
