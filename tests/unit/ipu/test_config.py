@@ -16,6 +16,7 @@ from ipusim.ipu.config import (
 )
 from reports.graphcore_names import names
 from reports.graphcore_status import Status, said_of
+from tests.programs import configured
 from tests.programs import run as run_program
 
 
@@ -28,18 +29,6 @@ def test_recomputation_needs_leave(run):
     assert run(
         optimizer_function=learn(run), config=configured(auto_select_ipus=2, allow_recompute=True)
     ).job.program.shape.recompute
-
-
-def configured(**attributes):
-    """Return a configuration with these attributes; a double underscore stands for a dot."""
-    config = IPUConfig()
-    for name, value in attributes.items():
-        *path, last = name.split("__")
-        place = config
-        for step in path:
-            place = getattr(place, step)
-        setattr(place, last, value)
-    return config
 
 
 #: Attributes that do not go together, or not with a pipeline of two stages.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import IpusimError
-from tests.programs import needs_tensorflow
+from tests.programs import configured, needs_tensorflow
 
 needs_tensorflow(at_import=True)
 
@@ -21,8 +21,15 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.optimizers import GradientAccumulationOptimizerV2  # noqa: E402 - as above
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline  # noqa: E402 - as above
-from tests.unit.ipu.test_config import configured  # noqa: E402 - as above
-from tests.unit.ipu.test_misuse import identity, learn, sgd  # noqa: E402 - as above
+from tests.unit.ipu.test_misuse import (  # noqa: E402 - as above
+    feed,
+    fetched,
+    identity,
+    pipeline_with,
+    sgd,
+    times_w,
+    train,
+)
 
 tf = load().compat.v1
 ONES = np.ones(2, np.float32)
@@ -36,42 +43,6 @@ def _graph():
 
 def adam():
     return load().keras.optimizers.legacy.Adam()
-
-
-def feed(**arguments):
-    return IPUInfeedQueue(tf.data.Dataset.from_tensors(ONES).repeat(), **arguments)
-
-
-def times_w(x):
-    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
-        return x * tf.get_variable("w", [], initializer=tf.ones_initializer())
-
-
-def arguments_with(**arguments):
-    """Arguments of a small pipeline that trains."""
-    given = {
-        "computational_stages": [times_w, identity],
-        "gradient_accumulation_count": 4,
-        "infeed_queue": feed(),
-        "outfeed_queue": IPUOutfeedQueue(),
-        "optimizer_function": learn,
-    }
-    return given | arguments
-
-
-def train(**arguments):
-    return pipeline(**arguments_with(**arguments))
-
-
-def compiled(**arguments):
-    given = arguments_with(**arguments)
-    return ipu_compiler.compile(lambda: pipeline(**given))
-
-
-def fetched(fetches, *first):
-    with tf.Session() as session:
-        session.run([tf.global_variables_initializer(), *first])
-        session.run(fetches)
 
 
 def capturing():
@@ -89,7 +60,7 @@ def replicated():
 
 
 def two_pipelines():
-    first, second = arguments_with(), arguments_with()
+    first, second = pipeline_with(), pipeline_with()
     ipu_compiler.compile(lambda: (pipeline(**first), pipeline(**second))[0])
 
 
@@ -99,20 +70,21 @@ def enqueued_twice():
 
 
 def not_initialized():
-    fetched(compiled())
+    given = pipeline_with()
+    fetched(ipu_compiler.compile(lambda: pipeline(**given)), tf.global_variables_initializer())
 
 
 def last_before_it_ran():
-    queue = IPUOutfeedQueue(IPUOutfeedMode.LAST)
-    compiled(outfeed_queue=queue)
-    fetched(queue.dequeue())
+    given = pipeline_with(outfeed_queue=IPUOutfeedQueue(IPUOutfeedMode.LAST))
+    ipu_compiler.compile(lambda: pipeline(**given))
+    fetched(given["outfeed_queue"].dequeue())
 
 
 def accumulating(n):
     optimizer = GradientAccumulationOptimizerV2(sgd(), 3)
     program = lambda: loops.repeat(n, lambda x: optimizer.minimize(tf.reduce_sum(times_w(x))), [], queue)  # noqa: E731
     queue = feed()
-    fetched(ipu_compiler.compile(program), queue.initializer)
+    fetched(ipu_compiler.compile(program), tf.global_variables_initializer(), queue.initializer)
 
 
 def without_pairs():
@@ -149,7 +121,7 @@ def test_nothing_to_optimize_comes_before_the_count():
         return OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.01), loss, ([],))
 
     stages = [lambda x: x + 1, lambda x: tf.reduce_sum(times_w(x))]
-    images = tf.placeholder(np.float32, [1, 4, 4, 2])
+    images = tf.placeholder(np.float32, [1, 4, 4, 3])
     for function, count in ((nothing, 10), (nothing, 9), (nothing, 3)):
         with pytest.raises(ValueError, match=r"^No variables to optimize\.$"):
             ipu_compiler.compile(
@@ -179,11 +151,6 @@ RAISED = [
         lambda: IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(ONES).batch(2)),
     ),
     (
-        "prefetch_depth must be greater than zero, but it is {}",
-        ValueError,
-        lambda: feed(prefetch_depth=0),
-    ),
-    (
         "prefetch_depth must be less than 256, but it is {}",
         ValueError,
         lambda: feed(prefetch_depth=256),
@@ -211,7 +178,6 @@ RAISED = [
         ValueError,
         replicated,
     ),
-    ("Outfeed buffer depth cannot be less than 1", ValueError, lambda: IPUOutfeedQueue(buffer_depth=0)),
     ("An outfeed can only be enqueued once.", ValueError, enqueued_twice),
     ("Trying to dequeue an outfeed which has not been enqueued.", ValueError, lambda: IPUOutfeedQueue().dequeue()),
     (

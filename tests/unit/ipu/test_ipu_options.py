@@ -239,16 +239,6 @@ def test_keys_of_verified_transfers():
         ),
         (
             ValueError,
-            "`profiling` is required when `profile_execution` is set",
-            lambda config: utils.create_ipu_config(profile_execution=True),
-        ),
-        (
-            TypeError,
-            "Could not convert 'bogus' to a valid `SchedulingAlgorithm`.",
-            lambda config: utils.create_ipu_config(scheduler_selection="bogus"),
-        ),
-        (
-            ValueError,
             "IPU devices have already been configured.",
             lambda config: utils.auto_select_ipus(utils.auto_select_ipus(config, 2), 2),
         ),
@@ -273,14 +263,9 @@ def test_keys_of_verified_transfers():
             "`ipu_version` must be specified when `connection_type` isset to `DeviceConnectionType.NEVER`.",
             lambda config: utils.set_ipu_connection_type(config, DeviceConnectionType.NEVER),
         ),
-        (
-            ValueError,
-            "0 <= process_index < process_count",
-            lambda config: utils.set_experimental_multi_replica_distribution_options(config, 2, 2),
-        ),
     ],
 )
-def test_what_is_refused(kind, text, wrong, refused):
+def test_what_does_not_go_together_is_refused(kind, text, wrong, refused):
     refused(kind, text, lambda: wrong(IPUConfig()))
 
 

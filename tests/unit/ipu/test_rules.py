@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import CountError, ProgramError, UnsupportedProgramError
-from ipusim.ipu.config import DeviceConnectionType, IPUConfig
+from ipusim.ipu.config import DeviceConnectionType
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from tests.programs import configured
 from tests.traced_training import Lazily
 
 ONES = np.ones(2, np.float32)
@@ -35,9 +36,7 @@ def options(count, **kinds):
 
 
 #: A device that a program attaches to later has no remote memory unless the configuration says so.
-ATTACHED_LATER = IPUConfig()
-ATTACHED_LATER.auto_select_ipus = 2
-ATTACHED_LATER.device_connection.type = DeviceConnectionType.ON_DEMAND
+ATTACHED_LATER = configured(auto_select_ipus=2, device_connection__type=DeviceConnectionType.ON_DEMAND)
 FORWARD, BACKWARD = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
 INTERLEAVED_TWICE = (
     "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same device for "

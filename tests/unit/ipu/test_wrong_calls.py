@@ -14,7 +14,7 @@ import ipusim
 from ipusim.base.errors import IpusimError
 from tests.effort import in_turn, sampled
 from tests.programs import needs_tensorflow
-from tests.unit.ipu.test_misuse import IPUInfeedQueue, dataset, fetched, sgd, tf
+from tests.unit.ipu.test_misuse import VALUES, IPUInfeedQueue, dataset, fetched, sgd, tf
 
 needs_tensorflow(at_import=True)
 
@@ -42,7 +42,6 @@ from ipusim.ipu.config import IPUConfig  # noqa: E402 - as above
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.ipu_strategy import IPUStrategy  # noqa: E402 - as above
 from ipusim.ipu.pipelining_ops import recomputation_checkpoint  # noqa: E402 - as above
-from tests.unit.ipu.test_misuse import VALUES  # noqa: E402 - as above
 
 X = np.ones((4, 3), np.float32)
 IMAGES = np.ones((2, 4, 4, 3), np.float32)
