@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.ipu.config import IPUConfig
-from tests.programs import tensorflow
+from tests.programs import configured, tensorflow
 
 
 class LateKeras:
@@ -28,16 +27,14 @@ class LateKeras:
 def in_strategy(ipus: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a function in a strategy's scope on a device of so many IPUs, which leaves nothing behind."""
 
-    def configured() -> Any:
+    def run() -> Any:
         from ipusim.ipu.ipu_strategy import IPUStrategy  # noqa: PLC0415
 
-        config = IPUConfig()
-        config.machine, config.auto_select_ipus = "m2000", ipus
-        config.configure_ipu_system()
+        configured(machine="m2000", auto_select_ipus=ipus).configure_ipu_system()
         with IPUStrategy().scope():
             return function(*arguments)
 
-    return contextvars.copy_context().run(configured)
+    return contextvars.copy_context().run(run)
 
 
 @dataclass(eq=False)
@@ -109,31 +106,33 @@ def build(make: Callable[[Any], Any], placed: Placed | None = None) -> Any:
 Layer = Mapping[str, Any]
 
 
+def _scale_and_offset(v1: Any, x: Any, name: str) -> list[Any]:
+    """Variables of a normalisation."""
+    starts = {"scale": v1.ones_initializer(), "offset": v1.zeros_initializer()}
+    return [v1.get_variable(f"{name}/{each}", x.shape[-1:], initializer=start) for each, start in starts.items()]
+
+
 def _batch_norm(tf: Any, x: Any, name: str) -> Any:
     """TensorFlow's fused batch normalisation with variables of its own."""
     v1 = tf.compat.v1
-    scale = v1.get_variable(f"{name}/scale", x.shape[-1:], initializer=v1.ones_initializer())
-    offset = v1.get_variable(f"{name}/offset", x.shape[-1:], initializer=v1.zeros_initializer())
-    return v1.nn.fused_batch_norm(x, scale, offset)[0]
+    return v1.nn.fused_batch_norm(x, *_scale_and_offset(v1, x, name))[0]
 
 
 def _group_norm(tf: Any, x: Any, name: str, groups: int = 2, strided_channel_grouping: bool = True) -> Any:
     """Group normalisation as programs write it, or that of Keras, which has groups of consecutive channels."""
     if not strided_channel_grouping:
         return tf.keras.layers.GroupNormalization(groups, name=name)(x)
-    v1, (*places, channels) = tf.compat.v1, x.shape
+    *places, channels = x.shape
     view = tf.reshape(x, [*places, channels // groups, groups])
     mean, variance = tf.nn.moments(view, list(range(1, len(places) + 1)), keepdims=True)
     normal = tf.reshape((view - mean) / tf.sqrt(variance + 1e-3), x.shape)
-    scale = v1.get_variable(f"{name}/scale", [channels], initializer=v1.ones_initializer())
-    return normal * scale + v1.get_variable(f"{name}/offset", [channels], initializer=v1.zeros_initializer())
+    scale, offset = _scale_and_offset(tf.compat.v1, x, name)
+    return normal * scale + offset
 
 
 def _moments_norm(tf: Any, x: Any, name: str, axes: Sequence[int]) -> Any:
     """Normalisation over some axes as programs write it with TensorFlow's functions."""
-    v1 = tf.compat.v1
-    scale = v1.get_variable(f"{name}/scale", x.shape[-1:], initializer=v1.ones_initializer())
-    offset = v1.get_variable(f"{name}/offset", x.shape[-1:], initializer=v1.zeros_initializer())
+    scale, offset = _scale_and_offset(tf.compat.v1, x, name)
     mean, variance = tf.nn.moments(x, axes, keepdims=axes[0] != 0)
     return tf.nn.batch_normalization(x, mean, variance, offset, scale, 1e-3)
 

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from ipusim.api import datasets
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.programs.program_file import ProgramFile
 from ipusim.ipu.runtime.recording import ProgramRecord, Recorder, recording
 from tests.scenarios import SCENARIOS
@@ -91,16 +92,21 @@ class RanProgram:
 
 
 def configure(names: SimpleNamespace, ipus: int, **attributes: Any) -> Any:
-    """Configure a device with so many IPUs; attributes by dotted names with two underscores for a dot."""
-    config = names.ipu.config.IPUConfig()
-    config.auto_select_ipus = ipus
+    """Configure a device with so many IPUs, and attributes as for :func:`configured`."""
+    config = configured(auto_select_ipus=ipus, **attributes)
+    config.configure_ipu_system()
+    return config
+
+
+def configured(**attributes: Any) -> IPUConfig:
+    """Return a configuration with these attributes; a double underscore stands for a dot."""
+    config = IPUConfig()
     for name, value in attributes.items():
         *path, last = name.split("__")
-        target = config
+        target: Any = config
         for each in path:
             target = getattr(target, each)
         setattr(target, last, value)
-    config.configure_ipu_system()
     return config
 
 

@@ -1,6 +1,6 @@
 """Training steps that TensorFlow traces, as tests cut, run and hold them against TensorFlow's own session."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,13 +92,10 @@ def initial_values(built: Built) -> dict[str, np.ndarray]:
 def accumulate_with_tensorflow(built: Built, batches: Sequence[Any], count: int) -> tuple[Any, list[float]]:
     """Initial values, and the losses of all micro-batches, with an update behind each ``count`` of them."""
     v1 = tensorflow().compat.v1
-    from ipusim.ipu.graph.tracing import variable_name  # noqa: PLC0415
-
     losses, gradients = [], [gradient for gradient, _ in built.pairs]
     accumulators = [f"{tensor.node}:{tensor.number}" for tensor in built.step.accumulators.values()]
     with v1.Session(graph=built.graph) as session:
         session.run(v1.variables_initializer(built.variables))
-        initial = dict(zip(map(variable_name, built.variables), session.run(built.variables), strict=True))
         for start in range(0, len(batches), count):
             total = None
             for batch in batches[start : start + count]:
@@ -106,7 +103,20 @@ def accumulate_with_tensorflow(built: Built, batches: Sequence[Any], count: int)
                 losses.append(float(loss))
                 total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
             session.run(built.update, dict(zip(accumulators, total, strict=True)))
-    return initial, losses
+    return initial_values(built), losses
+
+
+def _forward(built: Built, stages: Sequence[Any], invocation: Any, batch: Sequence[np.ndarray]) -> Iterator[Any]:
+    """Yield the values of each stage of a micro-batch, and what it keeps."""
+    from ipusim.ipu.graph.node import Output  # noqa: PLC0415
+
+    fed = {Output(tensor.op.name, 0): value for tensor, value in zip(built.feeds, batch, strict=True)}
+    # The feed's nodes are identities of the placeholders.
+    nodes = built.step.graph.nodes
+    values: Any = [fed[nodes[tensor.node].inputs[0]] for tensor in stages[0].stage_cut.takes]
+    for stage in stages:
+        values, saved = stage.forward(invocation, values, {})
+        yield values, saved
 
 
 def train_with_ipusim(
@@ -115,27 +125,21 @@ def train_with_ipusim(
     """The losses of one update for each micro-batch, each pass run by itself, stage by stage."""
     from ipusim.ipu.graph.cut import cut_stages  # noqa: PLC0415
     from ipusim.ipu.graph.executable import Invocation  # noqa: PLC0415
-    from ipusim.ipu.graph.node import Output, Variable  # noqa: PLC0415
+    from ipusim.ipu.graph.node import Variable  # noqa: PLC0415
     from ipusim.ipu.graph.stage_passes import StagePasses  # noqa: PLC0415
 
     stages = [StagePasses(built.step.graph, one, observer) for one in cut_stages(built.step.trace)]
     update = built.step.weight_update()
     variables = {name: Variable(name, value) for name, value in initial.items()}
-    feed = built.step.trace.graph.nodes
     losses = []
     for number, batch in enumerate(batches):
-        fed = {Output(tensor.op.name, 0): value for tensor, value in zip(built.feeds, batch, strict=True)}
-        # The feed's nodes are identities of the placeholders.
-        values: Any = [fed[feed[tensor.node].inputs[0]] for tensor in stages[0].stage_cut.takes]
-        kept = []
-        for stage in stages:
-            values, saved = stage.forward(Invocation(variables, (0, number)), values, {})
-            kept.append(saved)
-        losses.append(float(values[0]))
+        invocation = Invocation(variables, (0, number))
+        values, kept = zip(*_forward(built, stages, invocation, batch), strict=True)
+        losses.append(float(values[-1][0]))
         arriving: Any = ()
         gradients: dict[str, np.ndarray] = {}
         for stage, saved in zip(reversed(stages), reversed(kept), strict=True):
-            arriving, own = stage.backward(Invocation(variables, (0, number)), saved, arriving, {})
+            arriving, own = stage.backward(invocation, saved, arriving, {})
             gradients |= own
         update.run(Invocation(variables), [gradients[name] for name in built.step.accumulators])
     return losses
@@ -145,7 +149,7 @@ def traced_work(built: Built, initial: dict[str, np.ndarray], batch: Sequence[np
     """The work of each stage, as one micro-batch shows it."""
     from ipusim.ipu.graph.cut import cut_stages  # noqa: PLC0415
     from ipusim.ipu.graph.executable import Invocation  # noqa: PLC0415
-    from ipusim.ipu.graph.node import Output, Variable  # noqa: PLC0415
+    from ipusim.ipu.graph.node import Variable  # noqa: PLC0415
     from ipusim.ipu.graph.prices.observed import Observation  # noqa: PLC0415
     from ipusim.ipu.graph.prices.passes import work_of_stage  # noqa: PLC0415
     from ipusim.ipu.graph.stage_passes import StagePasses  # noqa: PLC0415
@@ -153,16 +157,13 @@ def traced_work(built: Built, initial: dict[str, np.ndarray], batch: Sequence[np
     graph, cuts = built.step.graph, cut_stages(built.step.trace)
     observation = Observation(graph)
     stages = [StagePasses(graph, one, observation) for one in cuts]
-    variables = {name: Variable(name, value) for name, value in initial.items()}
-    fed = {Output(tensor.op.name, 0): value for tensor, value in zip(built.feeds, batch, strict=True)}
-    values: Any = [fed[graph.nodes[tensor.node].inputs[0]] for tensor in stages[0].stage_cut.takes]
+    invocation = Invocation({name: Variable(name, value) for name, value in initial.items()})
     kept, forward, works, arriving = [], [], [], ()
-    for stage in stages:
-        values, saved = stage.forward(Invocation(variables), values, {})
+    for _, saved in _forward(built, stages, invocation, batch):
         kept.append(saved)
         forward.append(observation.take())
     for number in reversed(range(len(stages))):
-        arriving, _ = stages[number].backward(Invocation(variables), kept[number], arriving, {})
+        arriving, _ = stages[number].backward(invocation, kept[number], arriving, {})
         works.append(work_of_stage(graph, cuts[number], forward[number], observation.take()))
     return works[::-1]
 

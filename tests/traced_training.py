@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.programs import needs_tensorflow, pipelined, tensorflow
+from tests.programs import configured, needs_tensorflow, pipelined, tensorflow
 
 
 @dataclass
@@ -30,13 +30,7 @@ class Trained:
 
 def ipus(number: int, **options: Any) -> Any:
     """Return a device of so many IPUs."""
-    from ipusim.ipu.config import IPUConfig  # noqa: PLC0415
-
-    config = IPUConfig()
-    config.auto_select_ipus = number
-    for name, value in options.items():
-        setattr(config, name, value)
-    return config
+    return configured(auto_select_ipus=number, **options)
 
 
 def train(

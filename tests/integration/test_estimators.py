@@ -10,7 +10,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from tests.effort import sampled
-from tests.programs import hosted_names
+from tests.programs import configured, hosted_names
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(24, 4, 6)).astype(np.float32)
@@ -104,12 +104,13 @@ LOOP, PIPELINE = "a loop", "a pipeline"
 KINDS = pytest.mark.parametrize("kind", [LOOP, PIPELINE])
 
 
-def estimator(folder, kind=LOOP, *, iterations=4, replicas=1, function=None, warm=None, config=None, **params):
+def estimator(
+    folder, kind=LOOP, *, iterations=4, replicas=1, function=None, warm=None, config=None, run=None, **params
+):
     shards = 2 if kind == PIPELINE else 1
-    device = ipu.config.IPUConfig()
-    device.auto_select_ipus = shards * replicas
-    device.device_connection.enable_remote_buffers = True
-    run = ipu.ipu_run_config.IPURunConfig(iterations, device, num_replicas=replicas, num_shards=shards)
+    device = configured(auto_select_ipus=shards * replicas, device_connection__enable_remote_buffers=True)
+    options = {"num_replicas": replicas, "num_shards": shards} | (run or {})
+    run = ipu.ipu_run_config.IPURunConfig(iterations, device, **options)
     chosen = {"save_checkpoints_steps": iterations, "keep_checkpoint_max": None, "model_dir": str(folder)}
     chosen = ipu.ipu_run_config.RunConfig(run, **chosen | (config or {}))
     made = ipu.ipu_pipeline_estimator.IPUPipelineEstimator if kind == PIPELINE else ipu.ipu_estimator.IPUEstimator
@@ -227,9 +228,7 @@ def sharded_fn(features, labels, mode, params):
 
 
 def test_a_sharded_loop_accumulates_gradients(tmp_path):
-    device = ipu.config.IPUConfig()
-    device.auto_select_ipus = 2
-    run = ipu.ipu_run_config.IPURunConfig(4, device, num_shards=2)
+    run = ipu.ipu_run_config.IPURunConfig(4, configured(auto_select_ipus=2), num_shards=2)
     config = ipu.ipu_run_config.RunConfig(run, model_dir=str(tmp_path))
     found = ipu.ipu_estimator.IPUEstimator(sharded_fn, config=config, params={})
     found.train(lambda: tf.data.Dataset.from_tensor_slices({"x": X, "y": Y}).repeat(), steps=8)
@@ -390,6 +389,76 @@ def test_hooks_are_called_in_tensorflows_order(tmp_path):
     ]
 
 
+@KINDS
+def test_calls_take_hooks_and_a_checkpoint_and_an_evaluation_its_own_folder(kind, tmp_path):
+    class Counted(tf.estimator.SessionRunHook):
+        began = 0
+
+        def begin(self):
+            self.began += 1
+
+    of_calls, of_model = Counted(), Counted()
+    hooks = dict.fromkeys(("training_hooks", "evaluation_hooks", "prediction_hooks"), (of_model,))
+
+    def model(features, labels, mode, params):
+        return model_fn(features, labels, mode, params)._replace(**hooks)
+
+    def pipeline(mode, params):
+        return pipeline_fn(mode, params)._replace(**hooks)
+
+    found = estimator(tmp_path, kind, function=pipeline if kind == PIPELINE else model)
+    found.train(data, steps=4, hooks=[of_calls])
+    early = found.latest_checkpoint()
+    found.train(data, steps=4)
+    late = found.latest_checkpoint()
+    assert {"global_step", "a/dense/kernel"} <= {*found.get_variable_names()}
+    assert (of_calls.began, of_model.began) == (1, 2)
+    for step, path in ((4, early), (8, late)):
+        metrics = found.evaluate(data, steps=4, checkpoint_path=path, name="mine", hooks=[of_calls])
+        assert metrics["global_step"] == step
+    assert (of_calls.began, of_model.began) == (3, 4)
+    predicted = [next(found.predict(features, checkpoint_path=path, hooks=[of_calls])) for path in (early, late)]
+    assert (of_calls.began, of_model.began) == (5, 6)
+    one, other, last = (each["logits"].tolist() for each in (*predicted, next(found.predict(features))))
+    assert one != other == last
+    assert [str(path) for path in tmp_path.glob("eval*")] == [found.eval_dir("mine")]
+    assert callable(found.model_fn)
+
+
+def test_an_estimators_queue_prefetches_as_deep_as_it_is_asked_to(tmp_path, monkeypatch):
+    from ipusim.ipu import loops  # noqa: PLC0415 - which imports TensorFlow
+
+    depths, add = [], loops.add_loop
+
+    def added(iterations, body, options, **arguments):
+        depths.append(options()["infeed"]["prefetch_depth"])
+        return add(iterations, body, options, **arguments)
+
+    monkeypatch.setattr(loops, "add_loop", added)
+    estimator(tmp_path, run={"prefetch_depth": 3}).train(data, steps=4)
+    assert depths == [3]
+
+
+def test_the_losses_of_an_estimator_are_summed_up_in_the_type_that_is_asked_for(tmp_path, monkeypatch):
+    from ipusim.ipu import ipu_pipeline_estimator  # noqa: PLC0415 - which imports TensorFlow
+
+    dtypes, pipeline = [], ipu_pipeline_estimator.pipelining_ops.pipeline
+
+    def run(accumulate_outfeed_dtype, **arguments):
+        dtypes.append(accumulate_outfeed_dtype)
+        return pipeline(accumulate_outfeed_dtype=accumulate_outfeed_dtype, **arguments)
+
+    monkeypatch.setattr(ipu_pipeline_estimator.pipelining_ops, "pipeline", run)
+    estimator(tmp_path, PIPELINE, options={"loss_accumulator_dtype": np.float64}).train(data, steps=4)
+    assert dtypes == [np.float64]
+
+
+def test_stages_of_an_estimator_are_where_they_are_mapped(tmp_path):
+    found = estimator(tmp_path, PIPELINE, options={"device_mapping": [0, 0]})
+    with pytest.raises(ValueError, match="requires 1 devices"):
+        found.train(data, steps=4)
+
+
 def test_a_hook_stops_training_and_one_that_fails_ends_nothing(tmp_path):
     ended = []
 
@@ -486,7 +555,11 @@ def test_batch_sizes_are_those_of_all_replicas(tmp_path):
     config = estimator(tmp_path, replicas=2).config
     made = ipu.ipu_estimator.IPUEstimator
     made(model_fn, config=config, params={"replicas": True}, train_batch_size=8).train(input_fn, steps=4)
-    assert sizes == [4]
+    predicted = made(model_fn, config=config, params={}, predict_batch_size=6).predict(
+        lambda params: sizes.append(params["batch_size"]) or features(), yield_single_examples=False
+    )
+    next(predicted)
+    assert sizes == [4, 3]
     with pytest.raises(ProgramError, match=r"train_batch_size \(got 3\) must be divisible by num_workers \* num_repl"):
         made(model_fn, config=config, train_batch_size=3)
 
@@ -559,6 +632,8 @@ CLUSTER = {
     "ps": ["host1:2222", "host2:2222"],
     "worker": ["host3:2222", "host4:2222", "host5:2222"],
 }
+OF_CLUSTER = ("master", "task_type", "task_id", "num_ps_replicas", "num_worker_replicas", "is_chief")
+#: The environment, those attributes of a configuration, and its cluster.
 CLUSTERS = {
     "nothing": ({}, ("", "worker", 0, 0, 1, True, {})),
     "a worker": (
@@ -579,17 +654,12 @@ CLUSTERS = {
 @pytest.mark.parametrize("case", CLUSTERS)
 def test_a_configuration_reads_the_cluster_of_the_environment(case, monkeypatch):
     """The examples of TensorFlow's documentation of RunConfig."""
-    given, (master, kind, place, servers, workers, chief, cluster) = CLUSTERS[case]
+    given, expected = CLUSTERS[case]
     monkeypatch.setenv("TF_CONFIG", json.dumps(given))
     found = ipu.ipu_run_config.RunConfig()
-    assert (found.master, found.evaluation_master) == (master, "")
-    assert (found.task_type, found.task_id, found.is_chief) == (kind, place, chief)
-    assert (found.num_ps_replicas, found.num_worker_replicas, found.cluster_spec.as_dict()) == (
-        servers,
-        workers,
-        cluster,
-    )
-    if workers > 1:
+    assert tuple(getattr(found, name) for name in OF_CLUSTER) == expected[:-1]
+    assert (found.cluster_spec.as_dict(), found.evaluation_master) == (expected[-1], "")
+    if found.num_worker_replicas > 1:
         with pytest.raises(UnsupportedProgramError, match="TF_CONFIG: expected one worker of a RunConfig with"):
             ipu.ipu_estimator.IPUEstimator(model_fn, "unused", ipu.ipu_run_config.RunConfig())
 

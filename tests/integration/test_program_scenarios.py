@@ -1,7 +1,6 @@
 """Programs as scenarios: under any option the scenario takes the program's time, or it is refused."""
 
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,26 +15,17 @@ from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.timeline.timeline import layers_text
 from tests.effort import rarest, sampled
-from tests.programs import hosted_names, pipelined
+from tests.programs import pipelined
 
 #: TensorFlow, Graphcore's package and Keras' layers, while a test runs.
-tf: Any = None
-ipu: Any = None
-layers: Any = None
-
-
-@pytest.fixture(scope="module")
-def names():
-    with hosted_names() as found:
-        yield found
+tf = ipu = layers = None
 
 
 @pytest.fixture
-def ran(names, monkeypatch):
+def ran(names):
     """Runs a pipeline of two stages; returns what was recorded of it."""
-    monkeypatch.setitem(globals(), "tf", names.tf)
-    monkeypatch.setitem(globals(), "ipu", names.ipu)
-    monkeypatch.setitem(globals(), "layers", names.tf.keras.layers)
+    global tf, ipu, layers
+    tf, ipu, layers = names.tf, names.ipu, names.tf.keras.layers
     return functools.partial(_ran, names)
 
 
@@ -125,10 +115,9 @@ def _ran(
         rng.normal(size=(8, 6)).astype(np.float32) if x is None else x,
         rng.integers(3, size=8).astype(np.int32) if labels is None else labels,
     )
-    for name in ("PipelineSchedule", "RecomputationMode"):
-        key = {"PipelineSchedule": "pipeline_schedule", "RecomputationMode": "recomputation_mode"}[name]
-        if key in changes:
-            changes[key] = getattr(ipu.pipelining_ops, name)[changes[key]]
+    for name, kind in (("pipeline_schedule", "PipelineSchedule"), ("recomputation_mode", "RecomputationMode")):
+        if name in changes:
+            changes[name] = getattr(ipu.pipelining_ops, kind)[changes[name]]
 
     options = {"ipus": ipus, "device": device, "mode": mode, "optimizer": optimizer, "repeat_count": 2, "name": "small"}
     with recording(Recorder()) as found, tf.Graph().as_default():
@@ -136,6 +125,12 @@ def _ran(
         pipelined(names, [first, last], dataset, changes.pop("gradient_accumulation_count", 4), **options | changes)
     (program,) = found.programs
     return program
+
+
+def job_of(said, folder):
+    """The Job of a scenario that is written to a file."""
+    (folder / "said.yaml").write_text(scenario_text(said.request, folder), encoding="utf-8")
+    return load_job(folder / "said.yaml", ["numerics=off"])
 
 
 @sampled(3)
@@ -153,8 +148,7 @@ def test_it_takes_the_programs_time(ran, option, first, layered, tmp_path):
     program = ran(first, **OPTIONS[option])
     said = as_scenario(program.as_job())
     assert (said.request.options.model is not None) is layered
-    (tmp_path / "said.yaml").write_text(scenario_text(said.request, tmp_path), encoding="utf-8")
-    job = load_job(tmp_path / "said.yaml", ["numerics=off"])
+    job = job_of(said, tmp_path)
     twin, own = (said_so._step_timeline(each) for each in (job, program.job))
     assert twin.end.tolist() == own.end.tolist()
     assert twin.bytes.tolist() == own.bytes.tolist()
@@ -212,8 +206,7 @@ def test_tokens_and_a_skip_connection(ran, tmp_path):
         {"name": "scores", "type": "dense", "units": 20},
         {"name": "softmax_cross_entropy", "type": "softmax_cross_entropy"},
     ]
-    (tmp_path / "said.yaml").write_text(scenario_text(said.request, tmp_path), encoding="utf-8")
-    twin, own = map(said_so._step_timeline, (load_job(tmp_path / "said.yaml", ["numerics=off"]), program.job))
+    twin, own = map(said_so._step_timeline, (job_of(said, tmp_path), program.job))
     assert twin.end.tolist() == own.end.tolist()
 
 

@@ -1,4 +1,7 @@
-"""Threads beside a run: what arrives while it goes on, once and in order, and what a thread of its own needs."""
+"""Threads beside a run: what arrives while it goes on, once and in order, and what a thread of its own needs.
+
+That a thread reads while the run goes on is in tests/oracles/test_programs.py, too.
+"""
 
 import contextvars
 import threading
@@ -7,9 +10,9 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramStateError
-from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration
+from ipusim.ipu.config import get_ipu_config, reset_ipu_configuration
 from ipusim.ipu.runtime.program_state import ContextValue
-from tests.programs import configure, hosted_names
+from tests.programs import configure, configured, hosted_names
 
 #: Longest that anything here is waited for; a test that waits so long has failed.
 PATIENCE = 20.0
@@ -69,25 +72,6 @@ def names():
     with hosted_names(2) as found:
         configure(found, 1)
         yield found
-
-
-def test_a_thread_reads_each_element_once_and_in_order_while_the_run_goes_on(names):
-    """The infeed stops at element 30 until the reader has got 20 of those before."""
-    outfeed, seen = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(), threading.Event()
-
-    def read():
-        found = []
-        while len(found) < 60:
-            for element in outfeed:
-                found.append(float(element))
-                if len(found) == 20:
-                    seen.set()
-        return found
-
-    reader = Beside(read)
-    sent(names, numbers(names, 60, 30, seen), 60, outfeed)
-    assert reader.end() == list(range(60))
-    assert len(outfeed) == 0
 
 
 @pytest.mark.parametrize("completed", [False, True])
@@ -197,9 +181,7 @@ def test_programs_in_threads_of_their_own_compute_what_they_compute_alone():
 
 
 def test_a_thread_has_the_configuration_and_seed_of_the_program_that_starts_it():
-    config = IPUConfig()
-    config.auto_select_ipus = 2
-    config.configure_ipu_system()
+    configured(auto_select_ipus=2).configure_ipu_system()
     try:
         (found,) = Beside(get_ipu_config).end()
         assert found.auto_select_ipus == 2

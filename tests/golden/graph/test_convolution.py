@@ -24,19 +24,19 @@ DEPTHWISE = [
 VOLUME = ({"padding": "SAME", "strides": [1, 1, 2, 1, 1]}, (1, 3, 4, 5, 2), (2, 2, 3, 2, 3), (1, 3, 2, 5, 3))
 
 
-def cases(names, forms, sizes=""):
+def cases(names, forms):
     """A case of each form for the convolution and its gradients of images and of kernels."""
     forward, of_image, of_kernel = names
     for attributes, image, kernel, result in forms:
         chosen = {"strides": [1] * len(image), **attributes}
         x, w, grad = drawn(*image), drawn(*kernel, seed=1), drawn(*result, seed=2)
         yield Case(forward, {"input": x, "filter": w}, chosen, **CLOSE)
-        yield Case(of_image, {f"input_size{sizes}": whole(*image), "filter": w, "out_backprop": grad}, chosen, **CLOSE)
+        yield Case(of_image, {"input_sizes": whole(*image), "filter": w, "out_backprop": grad}, chosen, **CLOSE)
         yield Case(of_kernel, {"input": x, "filter_sizes": whole(*kernel), "out_backprop": grad}, chosen, **CLOSE)
 
 
 CASES = [
-    *cases(("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"), FORMS, "s"),
+    *cases(("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"), FORMS),
     *(
         Case(
             "Conv2D",
@@ -49,42 +49,26 @@ CASES = [
     *cases(
         ("DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter"),
         DEPTHWISE,
-        "s",
     ),
-    Case("Conv3D", {"input": drawn(*VOLUME[1]), "filter": drawn(*VOLUME[2], seed=1)}, VOLUME[0], **CLOSE),
-    Case(
-        "Conv3DBackpropInputV2",
-        {"input_sizes": whole(*VOLUME[1]), "filter": drawn(*VOLUME[2]), "out_backprop": drawn(*VOLUME[3], seed=1)},
-        VOLUME[0],
-        **CLOSE,
-    ),
-    Case(
-        "Conv3DBackpropFilterV2",
-        {"input": drawn(*VOLUME[1]), "filter_sizes": whole(*VOLUME[2]), "out_backprop": drawn(*VOLUME[3], seed=1)},
-        VOLUME[0],
-        **CLOSE,
-    ),
+    *cases(("Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"), [VOLUME]),
 ]
 
 
-def _node(kind, attributes):
+def run(kind, attributes, *values):
+    """The result of a kernel."""
     from ipusim.ipu.graph.node import Node  # noqa: PLC0415
+    from ipusim.ipu.graph.registry import find  # noqa: PLC0415
 
-    return Node("node", kind, attributes, output_types=(np.dtype(np.float32),))
+    node = Node("node", kind, attributes, output_types=(np.dtype(np.float32),))
+    return find(node).maker(node)(*values)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_channels_first_gives_what_channels_last_gives(groups):
     """TensorFlow's CPU has no channels first: held against the same convolution with its axes moved."""
-    from ipusim.ipu.graph.registry import find  # noqa: PLC0415
-
     x, w, grad = drawn(2, 6, 7, 4), drawn(3, 3, 4 // groups, 6, seed=1), drawn(2, 3, 4, 6, seed=2)
     last = {"padding": "SAME", "strides": [1, 2, 2, 1], "dilations": [1] * 4, "data_format": "NHWC"}
     first = {**last, "strides": [1, 1, 2, 2], "data_format": "NCHW"}
-
-    def run(kind, attributes, *values):
-        node = _node(kind, attributes)
-        return find(node).maker(node)(*values)
 
     def moved(array):
         return np.moveaxis(array, -1, 1)
@@ -103,30 +87,27 @@ def test_channels_first_gives_what_channels_last_gives(groups):
 @pytest.mark.parametrize(("attributes", "image", "kernel"), [GROUPED, DILATED])
 def test_gradients_are_the_transposes_of_the_convolution(attributes, image, kernel):
     """TensorFlow's CPU has no gradients of groups and dilations: each is held against the convolution itself."""
-    from ipusim.ipu.graph.registry import find  # noqa: PLC0415
-
     chosen = {"strides": [1] * 4, "dilations": [1] * 4, "data_format": "NHWC", **attributes}
 
-    def run(kind, *values):
-        node = _node(kind, chosen)
-        return find(node).maker(node)(*values)
-
     x, w = drawn(*image), drawn(*kernel, seed=1)
-    y = run("Conv2D", x, w)
+    y = run("Conv2D", chosen, x, w)
     grad = drawn(*y.shape, seed=2)
     product = np.vdot(y, grad)
-    np.testing.assert_allclose(np.vdot(x, run("Conv2DBackpropInput", whole(*image), w, grad)), product, rtol=1e-4)
-    np.testing.assert_allclose(np.vdot(w, run("Conv2DBackpropFilter", x, whole(*kernel), grad)), product, rtol=1e-4)
+    np.testing.assert_allclose(
+        np.vdot(x, run("Conv2DBackpropInput", chosen, whole(*image), w, grad)), product, rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        np.vdot(w, run("Conv2DBackpropFilter", chosen, x, whole(*kernel), grad)), product, rtol=1e-4
+    )
 
 
 def test_images_are_convolved_in_parts_with_the_values_of_all_at_once(monkeypatch):
     from ipusim.ipu.graph.kernels import convolution  # noqa: PLC0415
-    from ipusim.ipu.graph.registry import find  # noqa: PLC0415
 
-    node = _node("Conv2D", {"padding": "SAME", "strides": [1, 1, 1, 1], "dilations": [1] * 4, "data_format": "NHWC"})
+    attributes = {"padding": "SAME", "strides": [1] * 4, "dilations": [1] * 4, "data_format": "NHWC"}
     x, w = drawn(5, 6, 7, 4), drawn(3, 3, 4, 8, seed=1)
-    whole_result = find(node).maker(node)(x, w)
+    whole_result = run("Conv2D", attributes, x, w)
     for size in (1, 2 * 6 * 7 * 36 * 4):
         monkeypatch.setattr(convolution, "_PATCH_BYTES", size)
-        np.testing.assert_allclose(find(node).maker(node)(x, w), whole_result, rtol=1e-6, atol=1e-6)
-        assert find(node).maker(node)(x[:0], w).shape == (0, 6, 7, 8)
+        np.testing.assert_allclose(run("Conv2D", attributes, x, w), whole_result, rtol=1e-6, atol=1e-6)
+        assert run("Conv2D", attributes, x[:0], w).shape == (0, 6, 7, 8)

@@ -8,19 +8,14 @@ from tests.golden.graph.values import drawn, positive, whole
 from tests.programs import tensorflow
 
 HALF, SMALL, RATE = np.float32(0.5), np.float32(1e-3), np.float32(0.1)
+#: Attributes of operations with variants.
+NESTEROV = [{"use_nesterov": flag} for flag in (False, True)]
+UPDATE_SLOTS = [{"update_slots": flag} for flag in (False, True)]
 #: Names of slots, and other arguments of each operation, with the variants that its attributes make.
 RULES = {
     "ResourceApplyGradientDescent": ([], {"alpha": RATE}, [{}]),
-    "ResourceApplyMomentum": (
-        ["accum"],
-        {"lr": RATE, "momentum": HALF},
-        [{"use_nesterov": flag} for flag in (False, True)],
-    ),
-    "ResourceApplyKerasMomentum": (
-        ["accum"],
-        {"lr": RATE, "momentum": HALF},
-        [{"use_nesterov": flag} for flag in (False, True)],
-    ),
+    "ResourceApplyMomentum": (["accum"], {"lr": RATE, "momentum": HALF}, NESTEROV),
+    "ResourceApplyKerasMomentum": (["accum"], {"lr": RATE, "momentum": HALF}, NESTEROV),
     "ResourceApplyAdam": (
         ["m", "v"],
         {
@@ -31,7 +26,7 @@ RULES = {
             "beta2": np.float32(0.9),
             "epsilon": SMALL,
         },
-        [{"use_nesterov": flag} for flag in (False, True)],
+        NESTEROV,
     ),
     "ResourceApplyRMSProp": (["ms", "mom"], {"lr": RATE, "rho": HALF, "momentum": HALF, "epsilon": SMALL}, [{}]),
     "ResourceApplyCenteredRMSProp": (
@@ -39,12 +34,8 @@ RULES = {
         {"lr": RATE, "rho": HALF, "momentum": HALF, "epsilon": np.float32(2)},
         [{}],
     ),
-    "ResourceApplyAdagrad": (["accum"], {"lr": RATE}, [{"update_slots": flag} for flag in (False, True)]),
-    "ResourceApplyAdagradV2": (
-        ["accum"],
-        {"lr": RATE, "epsilon": SMALL},
-        [{"update_slots": flag} for flag in (False, True)],
-    ),
+    "ResourceApplyAdagrad": (["accum"], {"lr": RATE}, UPDATE_SLOTS),
+    "ResourceApplyAdagradV2": (["accum"], {"lr": RATE, "epsilon": SMALL}, UPDATE_SLOTS),
     "ResourceApplyAdadelta": (["accum", "accum_update"], {"lr": RATE, "rho": HALF, "epsilon": SMALL}, [{}]),
     "ResourceApplyFtrl": (
         ["accum", "linear"],
@@ -61,22 +52,10 @@ RULES = {
         {"beta1_power": HALF, "lr": RATE, "beta1": HALF, "beta2": np.float32(0.9), "epsilon": SMALL},
         [{}],
     ),
-    "ResourceSparseApplyMomentum": (
-        ["accum"],
-        {"lr": RATE, "momentum": HALF},
-        [{"use_nesterov": flag} for flag in (False, True)],
-    ),
-    "ResourceSparseApplyKerasMomentum": (
-        ["accum"],
-        {"lr": RATE, "momentum": HALF},
-        [{"use_nesterov": flag} for flag in (False, True)],
-    ),
-    "ResourceSparseApplyAdagrad": (["accum"], {"lr": RATE}, [{"update_slots": flag} for flag in (False, True)]),
-    "ResourceSparseApplyAdagradV2": (
-        ["accum"],
-        {"lr": RATE, "epsilon": SMALL},
-        [{"update_slots": flag} for flag in (False, True)],
-    ),
+    "ResourceSparseApplyMomentum": (["accum"], {"lr": RATE, "momentum": HALF}, NESTEROV),
+    "ResourceSparseApplyKerasMomentum": (["accum"], {"lr": RATE, "momentum": HALF}, NESTEROV),
+    "ResourceSparseApplyAdagrad": (["accum"], {"lr": RATE}, UPDATE_SLOTS),
+    "ResourceSparseApplyAdagradV2": (["accum"], {"lr": RATE, "epsilon": SMALL}, UPDATE_SLOTS),
 }
 IN_GRAPHS = list(RULES)
 

@@ -1,12 +1,15 @@
 """Effects of Graphcore's names and arguments that no other test looks for, each with another value than its default."""
 
 import logging
+import operator
+from functools import partial
 
 import numpy as np
 import pytest
 
 from ipusim.base.errors import IpusimError
-from tests.programs import configure, on_hosts, run
+from tests.programs import configure, run
+from tests.traced_training import on_ipus
 
 ROWS = np.float32([[1, 2, 3, 4], [5, 6, 7, 8]])
 
@@ -25,16 +28,6 @@ def looped(names, body, *arrays, iterations=2):
         return names.ipu.loops.repeat(iterations, lambda *given: outfeed.enqueue(body(*given)), [], infeed)
 
     return run(names, network, outfeed, [infeed])
-
-
-def computed(names, function, *values):
-    """What a computation of values returns."""
-    tf = names.tf
-    with names.ipu.scopes.ipu_scope("/device:IPU:0"):
-        compiled = names.ipu.ipu_compiler.compile(function, list(values))
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        return session.run(compiled)
 
 
 # Queues and data.
@@ -73,27 +66,20 @@ def test_a_second_configuration_waits_until_the_first_is_forgotten(names):
     config.configure_ipu_system(first, reset_configuration=False)
 
 
-def test_an_old_programs_configuration_keeps_its_activations(names):
-    utils = names.ipu.utils
-    assert utils.set_recomputation_options(utils.create_ipu_config(), allow_recompute=False).allow_recompute is False
-    assert utils.set_recomputation_options(utils.create_ipu_config()).allow_recompute is True
-    assert utils.running_on_ipu_model() is False
-
-
 @pytest.mark.parametrize(
-    "strategy",
-    ["IPUMultiWorkerStrategy(resolver, ", "IPUHorovodStrategy(", "IPUMultiReplicaStrategy(", "PopDistStrategy("],
+    "path",
+    [
+        "ipu_multi_worker_strategy.IPUMultiWorkerStrategy",
+        "horovod.ipu_horovod_strategy.IPUHorovodStrategy",
+        "horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy",
+        "distributed.popdist_strategy.PopDistStrategy",
+    ],
 )
-def test_a_strategys_device_is_that_of_the_queues_in_its_scope(strategy):
-    text = f"""
-from tensorflow.python.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
-from tensorflow.python.ipu.distributed.popdist_strategy import PopDistStrategy
-resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-def program():
-    with {strategy}ipu_device="/device:IPU:1").scope():
-        return ipu.ipu_outfeed_queue.IPUOutfeedQueue().ordinal
-"""
-    assert on_hosts(text, 2) == [1, 1]
+def test_a_strategys_device_is_that_of_the_queues_in_its_scope(names, path):
+    resolver = names.tf.distribute.cluster_resolver.TFConfigClusterResolver
+    given = [resolver()] if "worker" in path else []
+    with operator.attrgetter(path)(names.ipu)(*given, ipu_device="/device:IPU:1").scope():
+        assert names.ipu.ipu_outfeed_queue.IPUOutfeedQueue().ordinal == 1
 
 
 # Optimizers.
@@ -134,6 +120,21 @@ def test_optimizers_hand_on_arguments_names_and_slots(names):
         assert getattr(optimizers, kind)(sgd(0.1), name="mine").get_name() == "mine"
 
 
+def offloaded(names, make, ipus, **attributes):
+    """The spans of a loop on such a device, which trains with an accumulating optimizer with offloaded state."""
+    tf = names.tf
+    tf.reset_default_graph()
+    configure(names, ipus, **attributes)
+
+    def body(x):
+        w = tf.get_variable("w", initializer=np.ones(64, np.float32))
+        optimizer = make(offload_weight_update_variables=True)
+        with tf.control_dependencies([optimizer.minimize(tf.reduce_sum(w * x))]):
+            return tf.identity(x)
+
+    return looped(names, body, np.float32(1)).spans
+
+
 @pytest.mark.parametrize(
     ("simple", "any_other", "averages"),
     [
@@ -151,17 +152,9 @@ def test_an_accumulating_optimizer_takes_any_other_and_shards_its_state_where_it
         simple(adam, 2)
 
     def placed(**options):
-        names.tf.reset_default_graph()
-        configure(names, 2, device_connection__enable_remote_buffers=True)
-
-        def body(x):
-            w = names.tf.get_variable("w", initializer=np.ones(64, np.float32))
-            inner = adam if averages else names.ipu.optimizers.CrossReplicaOptimizer(adam)
-            optimizer = any_other(inner, 2, offload_weight_update_variables=True, **options)
-            with names.tf.control_dependencies([optimizer.minimize(names.tf.reduce_sum(w * x))]):
-                return names.tf.identity(x)
-
-        return looped(names, body, np.float32(1)).spans
+        inner = adam if averages else names.ipu.optimizers.CrossReplicaOptimizer(adam)
+        make = partial(any_other, inner, 2, **options)
+        return offloaded(names, make, 2, device_connection__enable_remote_buffers=True)
 
     plain = placed()
     assert plain != placed(replicated_optimizer_state_sharding=True)
@@ -173,18 +166,8 @@ def test_an_attached_machine_has_remote_memory_without_an_attribute(names):
     kinds = names.ipu.config.DeviceConnectionType
 
     def spans(**attributes):
-        names.tf.reset_default_graph()
-        configure(names, 1, **attributes)
-
-        def body(x):
-            w = names.tf.get_variable("w", initializer=np.ones(64, np.float32))
-            optimizer = names.ipu.optimizers.GradientAccumulationOptimizerV2(
-                names.tf.train.AdamOptimizer(0.1), 2, offload_weight_update_variables=True
-            )
-            with names.tf.control_dependencies([optimizer.minimize(names.tf.reduce_sum(w * x))]):
-                return names.tf.identity(x)
-
-        return looped(names, body, np.float32(1)).spans
+        make = partial(names.ipu.optimizers.GradientAccumulationOptimizerV2, names.tf.train.AdamOptimizer(0.1), 2)
+        return offloaded(names, make, 1, **attributes)
 
     plain = spans(device_connection__type=kinds.ALWAYS)
     assert plain == spans() == spans(device_connection__enable_remote_buffers=True)
@@ -204,7 +187,7 @@ def test_variables_of_a_normalisation_are_in_the_collections_that_are_said(names
 
 
 def test_a_dropout_drops_the_share_that_it_is_asked_to(names):
-    (found,) = computed(names, lambda x: names.ipu.rand_ops.dropout(x, rate=0.75), np.ones((64, 64), np.float32))
+    found = on_ipus(lambda: names.ipu.rand_ops.dropout(np.ones((64, 64), np.float32), rate=0.75))
     assert set(np.ravel(found)) == {0, 4}
     assert np.mean(found == 0) == pytest.approx(0.75, abs=0.05)
 
@@ -236,7 +219,7 @@ def test_a_users_operation_that_fails_is_told_by_its_name(names, operation, tmp_
     outs = {"output_types": [np.float32], "output_shapes": [()]}
     call = getattr(names.ipu.custom_ops, operation)
     with pytest.raises(IpusimError, match="'Mine'"):
-        computed(names, lambda x: call([x], str(library), outs=outs, name="Mine"), np.float32(3))
+        on_ipus(lambda: call([np.float32(3)], str(library), outs=outs, name="Mine"))
 
 
 def test_a_table_is_looked_up_between_its_instructions_alone(names):

@@ -1,4 +1,4 @@
-"""A device that is configured behind ipu_compiler.compile: programs run on the one that holds when a session runs."""
+"""What is known when a session runs: the device, which may be configured then, and how much is fed to a program."""
 
 from types import SimpleNamespace
 
@@ -7,15 +7,10 @@ import pytest
 
 from ipusim.base.errors import DeviceError, OutOfMemoryError, ProgramError
 from ipusim.ipu.runtime.recording import Recorder, recording
-from tests.programs import configure, hosted_names
+from ipusim.timeline.kinds import SpanKind
+from tests.programs import configure, run
 
 X = np.random.default_rng(2).normal(2.0, 3.0, (64, 2, 3)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def names():
-    with hosted_names() as found:
-        yield found
 
 
 def judge(tf, y):
@@ -50,7 +45,6 @@ def loop(names, infeed, outfeed):
 def laid_out(names):
     """Compiles a program in a graph of its own; returns what runs it in a session, and what was recorded of it."""
     tf, ipu = names.tf, names.ipu
-    names.ipu.config.reset_ipu_configuration()
     with tf.Graph().as_default(), tf.Session() as session, recording(Recorder()) as recorder:
 
         def call(make):
@@ -67,7 +61,6 @@ def laid_out(names):
             return SimpleNamespace(run=run, session=session, recorder=recorder)
 
         yield call
-    names.ipu.config.reset_ipu_configuration()
 
 
 @pytest.mark.parametrize(("make", "ipus"), [(training, 2), (loop, 1)])
@@ -106,6 +99,18 @@ def test_a_program_goes_on_where_another_device_is_configured(names, laid_out):
     np.testing.assert_allclose(np.concatenate(moved), np.concatenate([stays.run(), stays.run()]), rtol=1e-6)
 
 
+def test_inference_goes_on_in_as_many_replicas_as_the_next_device_has(names, laid_out):
+    def make(names, infeed, outfeed):
+        stages = [lambda x: x, lambda x: x + 1]
+        return names.ipu.pipelining_ops.pipeline(stages, 4, infeed_queue=infeed, outfeed_queue=outfeed)
+
+    program, shapes = laid_out(make), []
+    for ipus in (2, 4):
+        configure(names, ipus)
+        shapes.append(program.run()[0].shape)
+    assert shapes == [(4, 2, 3), (4, 2, 2, 3)]
+
+
 def test_a_device_that_is_too_small_is_refused_by_the_session(names, laid_out):
     program = laid_out(training)
     configure(names, 1)
@@ -130,3 +135,44 @@ def test_an_option_is_refused_by_graphcores_name(names, laid_out):
     configure(names, 2, disturbances=[{"ipu": 7, "slower": 1.5}])
     with pytest.raises(ProgramError, match=r"^IPUConfig\.disturbances"):
         program.run()
+
+
+BATCHES = (3, 500, 3, 1)
+W = np.linspace(-1, 1, 8).astype(np.float32).reshape(2, 4)
+
+
+def data(batch):
+    return np.random.default_rng(batch).normal(size=(batch, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["loop", "pipeline"])
+def test_a_program_is_laid_out_for_what_it_is_fed(names, kind):
+    tf, ipu = names.tf, names.ipu
+    configure(names, 1 if kind == "loop" else 2)
+    x = tf.placeholder(tf.float32, [None, 2])
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.arange(1, 41, dtype=np.float32)))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def weights():
+        return tf.get_variable("w", initializer=W)
+
+    def loop(x):
+        body = lambda total, x, one: (total + tf.matmul(x, weights()) * one, x)  # noqa: E731
+        return ipu.loops.repeat(2, body, [tf.matmul(x, W) * 0, x], infeed)
+
+    def pipeline(x):
+        stages = [lambda x, one: x * one, lambda x: tf.matmul(x, weights())]
+        return ipu.pipelining_ops.pipeline(stages, 4, inputs=[x], infeed_queue=infeed, outfeed_queue=outfeed)
+
+    feeds = [{x: data(batch)} for batch in BATCHES]
+    is_loop = kind == "loop"
+    found = run(names, loop if is_loop else pipeline, None if is_loop else outfeed, [infeed], feeds, [x])
+    if is_loop:
+        last = 7 + 8  # elements of the fourth run
+        np.testing.assert_allclose(found.results[0], data(1) @ W * last, rtol=1e-5)
+        return
+    for number, (batch, (sent,)) in enumerate(zip(BATCHES, found.sent, strict=True)):
+        expected = [data(batch) @ W * (4 * number + place) for place in (1, 2, 3, 4)]
+        np.testing.assert_allclose(sent, expected, rtol=1e-5, atol=1e-5)
+    sent = found.timeline.rows(SpanKind.OUTFEED)
+    assert set(found.timeline.bytes[sent].tolist()) == {1 * 4 * 4}

@@ -1,18 +1,19 @@
-"""What runs before or beside a program: control dependencies, lone computations, and what a session feeds."""
+"""What runs before or beside a program: control dependencies, computations without a loop, what a session feeds."""
 
 import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramTypeError
 from ipusim.timeline.kinds import SpanKind
-from tests.programs import configure, hosted_names, run
+from tests.programs import configure, run
+
+X = np.float32([[1, 2], [3, -1], [0.5, 4]])
+T = np.float32([1, -2, 3])
 
 
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        configure(found, 1)
-        yield found
+@pytest.fixture(autouse=True)
+def _one_ipu(names):
+    configure(names, 1)
 
 
 def test_a_print_comes_before_what_waits_for_it(names, capsys):
@@ -79,18 +80,55 @@ def test_a_computation_returns_what_the_first_replica_has(names):
     np.testing.assert_array_equal(ran.results[0], [3, 4])
 
 
-def test_a_computation_with_a_loop_sends_behind_the_loop_too(names):
-    tf, outfeed = names.tf, names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+def unsplit(steps):
+    """Return the losses of w v x against t in NumPy."""
+    w, v, losses = np.ones(2), 1.0, []
+    for _ in range(steps):
+        y = X @ w
+        error = 2 * (y * v - T) / 3
+        losses.append(np.mean((y * v - T) ** 2))
+        w, v = w - 0.05 * v * X.T @ error, v - 0.05 * error @ y
+    return losses
 
-    def computed():
-        total = names.ipu.loops.repeat(2, lambda x: x + 1, [np.float32(0)])
-        return outfeed.enqueue(total)
 
-    compiled = names.ipu.ipu_compiler.compile(computed)
-    dequeued = outfeed.dequeue()
+@pytest.mark.parametrize("split", [False, True])
+def test_a_computation_learns_from_what_the_session_feeds(names, split):
+    tf, shard = names.tf, names.ipu.scopes.ipu_shard
+    configure(names, 1 + split)
+    x, t = tf.placeholder(np.float32, [3, 2]), tf.placeholder(np.float32, [3])
+
+    def model(x, t):
+        with shard(0):
+            y = tf.matmul(x, tf.get_variable("w", [2, 1], initializer=tf.ones_initializer()))
+        with shard(int(split)):
+            y = tf.reshape(y, [3]) * tf.get_variable("v", [], initializer=tf.ones_initializer())
+            loss = tf.reduce_mean((y - t) ** 2)
+        return loss, tf.train.GradientDescentOptimizer(0.05).minimize(loss)
+
+    fetches = names.ipu.ipu_compiler.compile(model, [x, t])
     with tf.Session() as session:
-        session.run(compiled)
-        assert session.run(dequeued).tolist() == [2]
+        for steps in (4, 2):
+            session.run(tf.global_variables_initializer())
+            losses = [session.run(fetches, {x: X, t: T})[0] for _ in range(steps)]
+            assert losses == pytest.approx(unsplit(steps), rel=1e-5)
+
+
+def test_an_operation_alone_trains_variables_made_outside(names):
+    tf, compiled = names.tf, names.ipu.ipu_compiler.compile
+    w = tf.get_variable("w", [], initializer=tf.ones_initializer(), use_resource=True)
+    x = tf.placeholder(np.float32, [])
+    operation = compiled(lambda x: tf.train.GradientDescentOptimizer(0.5).minimize((w - x) ** 2), [x])
+    (read,) = compiled(lambda: w * 1)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run(operation, {x: 3}) is None
+        assert session.run([read, read + x], {x: 3}) == [3, 6]  # on the host, too
+
+
+def test_a_computation_with_a_loop_sends_behind_the_loop_too(names):
+    outfeed = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    total = lambda: names.ipu.loops.repeat(2, lambda x: x + 1, [np.float32(0)])  # noqa: E731
+    assert run(names, lambda: outfeed.enqueue(total()), outfeed).sent.tolist() == [2]
 
 
 def test_a_placeholder_with_a_default_may_be_fed_or_not(names):

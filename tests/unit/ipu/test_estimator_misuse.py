@@ -61,7 +61,6 @@ def made(model_dir="unused", **given):
 def configurations():
     return [
         *of(
-            "IPURunConfig",
             IPURunConfig,
             {},
             iterations_per_loop=(("1",),),
@@ -73,7 +72,6 @@ def configurations():
             prefetch_depth=(("None", "1"), "prefetch_depth"),
         ),
         *of(
-            "RunConfig",
             RunConfig,
             {},
             ipu_run_config=(("None",),),
@@ -85,14 +83,12 @@ def configurations():
 def specs():
     return [
         *of(
-            "IPUEstimatorSpec",
             IPUEstimatorSpec,
             {"mode": lambda: "train", "loss": lambda: tf.constant(1.0), "train_op": tf.no_op},
             eval_metrics=(("None",), CALLED),
             host_call=(("None",), CALLED),
         ),
         *of(
-            "IPUPipelineEstimatorSpec",
             IPUPipelineEstimatorSpec,
             {
                 "mode": lambda: "train",
@@ -113,7 +109,6 @@ def specs():
 def estimators():
     return [
         *of(
-            "IPUEstimator",
             IPUEstimator,
             {"model_fn": lambda: model_fn, "config": lambda: RunConfig(model_dir="m"), "params": dict},
             model_fn=((), "must include features argument"),
@@ -150,7 +145,6 @@ def estimators():
 def hooks():
     return [
         *of(
-            "IPULoggingTensorHook",
             IPULoggingTensorHook,
             {},
             every_n_iter=(("1",), HOW_OFTEN),

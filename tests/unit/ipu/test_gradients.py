@@ -211,12 +211,8 @@ WITHOUT_GRADIENT = {
     *("internal_ops.print_tensor", "internal_ops.get_current_iteration_counter", "custom_ops.codelet_expression_op"),
 }
 #: Tables on the host, which keep their gradients to themselves: tests/unit/ipu/test_host_embedding.py.
-ELSEWHERE = {
-    f"embedding_ops.{name}"
-    for name in (
-        *("HostEmbedding", "HostEmbeddingOptimizerSpec", "HostEmbeddingSGDGAOptimizerSpec", "create_host_embedding"),
-    )
-}
+OF_HOST = ("HostEmbedding", "HostEmbeddingOptimizerSpec", "HostEmbeddingSGDGAOptimizerSpec", "create_host_embedding")
+ELSEWHERE = {f"embedding_ops.{name}" for name in OF_HOST}
 MODULES = ("custom_ops", "embedding_ops", "functional_ops", "image_ops", "internal_ops", "math_ops", "nn_ops")
 MODULES = (*MODULES, "normalization_ops", "rand_ops", "rnn_ops", "slicing_ops", "statistics_ops")
 

@@ -7,26 +7,20 @@ from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled
-from tests.traced_training import ipus, train
+from tests.traced_training import Lazily, ipus, train
 
 pytestmark = pytest.mark.usefixtures("tf")
 
 TOKENS, WIDTH, BATCH, COUNT, RUNS = 20, 5, 4, 4, 3
+ops = Lazily("embedding_ops")
 RNG = np.random.default_rng(0)
 IDS = RNG.integers(0, TOKENS, (64, 3)).astype(np.int32)
 LABELS = RNG.normal(size=(64, 1)).astype(np.float32)
 TABLE = RNG.normal(size=(TOKENS, WIDTH)).astype(np.float32)
 
 
-@pytest.fixture(name="ops")
-def embedding_ops(tf):
-    from ipusim.ipu import embedding_ops  # noqa: PLC0415
-
-    return embedding_ops
-
-
 @pytest.fixture
-def learn(tf, ops):
+def learn(tf):
     """Trains two stages, the first of which looks rows up in a table of the host, or of the IPU."""
 
     def call(spec=None, *, on_ipu=False, registered=True, twice=False, recompute=False, **options):
@@ -61,7 +55,7 @@ def learn(tf, ops):
 @sampled(2)
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("schedule", [PipelineSchedule.Grouped, PipelineSchedule.Interleaved])
-def test_the_sum_of_a_weight_updates_gradients_learns_as_on_the_ipu(learn, ops, schedule, recompute):
+def test_the_sum_of_a_weight_updates_gradients_learns_as_on_the_ipu(learn, schedule, recompute):
     """Over two runs of the session, the second of which goes on from the table of the first."""
     spec = ops.HostEmbeddingSGDGAOptimizerSpec(0.1, COUNT)
     mine = learn(spec, pipeline_schedule=schedule, recompute=recompute, runs=2)
@@ -95,9 +89,7 @@ def by_hand(steps_behind):
 @sampled(2)
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize(("schedule", "behind"), [(PipelineSchedule.Sequential, 0), (PipelineSchedule.Grouped, 2)])
-def test_micro_batches_on_their_way_see_the_table_as_it_was_and_recompute_it_so(
-    learn, ops, schedule, behind, recompute
-):
+def test_micro_batches_on_their_way_see_the_table_as_it_was_and_recompute_it_so(learn, schedule, behind, recompute):
     """In the sequential schedule none is on its way; grouped has two when the gradient of the one before comes."""
     spec = ops.HostEmbeddingOptimizerSpec(0.1)
     mine = learn(spec, pipeline_schedule=schedule, recompute=recompute)
@@ -105,7 +97,7 @@ def test_micro_batches_on_their_way_see_the_table_as_it_was_and_recompute_it_so(
     assert not np.allclose(mine.losses, by_hand(2 - behind), rtol=1e-4)
 
 
-def test_rows_and_gradients_cross_the_host_in_time(learn, ops):
+def test_rows_and_gradients_cross_the_host_in_time(learn):
     done = learn(ops.HostEmbeddingOptimizerSpec(0.1))
     ids, rows = BATCH * 3 * 4, BATCH * 3 * WIDTH * 4
     moved = done.timeline.bytes[done.timeline.rows(SpanKind.HOST_ROWS)]
@@ -124,17 +116,17 @@ def test_a_table_that_does_not_learn(learn):
     assert set(moved.tolist()) == {BATCH * 3 * 4, BATCH * 3 * WIDTH * 4}
 
 
-def test_two_look_ups_of_one_table_add_up(learn, ops):
+def test_two_look_ups_of_one_table_add_up(learn):
     mine = learn(ops.HostEmbeddingSGDGAOptimizerSpec(0.1, COUNT), twice=True)
     np.testing.assert_allclose(mine.losses, learn(on_ipu=True, twice=True).losses, rtol=1e-5)
 
 
-def test_a_program_needs_a_registered_table(learn, ops):
+def test_a_program_needs_a_registered_table(learn):
     with pytest.raises(Exception, match=r"inside `with embedding\.register\(session\):`"):
         learn(ops.HostEmbeddingOptimizerSpec(0.1), registered=False)
 
 
-def test_indices_are_clipped_or_refused(tf, ops):
+def test_indices_are_clipped_or_refused(tf):
     from ipusim.ipu.ipu_compiler import compile  # noqa: PLC0415
 
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -155,29 +147,29 @@ def test_indices_are_clipped_or_refused(tf, ops):
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda ops: ops.HostEmbedding(1, TABLE), ProgramTypeError, "name"),
-        (lambda ops: ops.HostEmbedding("t", TABLE[0]), ProgramError, "expected a table of numbers of rank"),
-        (lambda ops: ops.HostEmbedding("t", IDS), ProgramError, "rank two and not int32"),
-        (lambda ops: ops.HostEmbedding("t", "table"), ProgramTypeError, "embedding_tensor"),
-        (lambda ops: ops.HostEmbedding("t", TABLE, "ROWS"), ProgramError, "partition_strategy: expected TOKEN or ENC"),
-        (lambda ops: ops.HostEmbedding("t", TABLE, "TOKEN", 0.1), ProgramTypeError, "optimizer_spec: expected a Host"),
-        (lambda ops: ops.HostEmbeddingOptimizerSpec("fast"), ProgramTypeError, "learning_rate"),
-        (lambda ops: ops.HostEmbeddingOptimizerSpec([0.1]), ProgramTypeError, "learning_rate: expected a number"),
-        (lambda ops: ops.HostEmbeddingSGDGAOptimizerSpec(0.1, 0), ProgramError, "accumulation_factor"),
-        (lambda ops: ops.create_host_embedding("t", [3, 2], np.int32), ProgramError, "dtype"),
+        (lambda: ops.HostEmbedding(1, TABLE), ProgramTypeError, "name"),
+        (lambda: ops.HostEmbedding("t", TABLE[0]), ProgramError, "expected a table of numbers of rank"),
+        (lambda: ops.HostEmbedding("t", IDS), ProgramError, "rank two and not int32"),
+        (lambda: ops.HostEmbedding("t", "table"), ProgramTypeError, "embedding_tensor"),
+        (lambda: ops.HostEmbedding("t", TABLE, "ROWS"), ProgramError, "partition_strategy: expected TOKEN or ENC"),
+        (lambda: ops.HostEmbedding("t", TABLE, "TOKEN", 0.1), ProgramTypeError, "optimizer_spec: expected a Host"),
+        (lambda: ops.HostEmbeddingOptimizerSpec("fast"), ProgramTypeError, "learning_rate"),
+        (lambda: ops.HostEmbeddingOptimizerSpec([0.1]), ProgramTypeError, "learning_rate: expected a number"),
+        (lambda: ops.HostEmbeddingSGDGAOptimizerSpec(0.1, 0), ProgramError, "accumulation_factor"),
+        (lambda: ops.create_host_embedding("t", [3, 2], np.int32), ProgramError, "dtype"),
         (
-            lambda ops: ops.HostEmbeddingOptimizerSpec(1).create_lookup_instruction("table", [3], [], "TOKEN", "t"),
+            lambda: ops.HostEmbeddingOptimizerSpec(1).create_lookup_instruction("table", [3], [], "TOKEN", "t"),
             ProgramError,
             r"^embedding_tensor: expected the variable of a HostEmbedding, got 'table'$",
         ),
     ],
 )
-def test_misuse(tf, ops, call, error, text):
+def test_misuse(tf, call, error, text):
     with tf.Graph().as_default(), pytest.raises(error, match=text):
-        call(ops)
+        call()
 
 
-def test_specifications_say_what_they_were_given(ops):
+def test_specifications_say_what_they_were_given():
     spec = ops.HostEmbeddingSGDGAOptimizerSpec(0.5, 8)
     assert (spec.get_learning_rate(), spec.get_accumulation_factor()) == (0.5, 8)
     assert spec.create_slot_variables(None, "t") == []

@@ -1,4 +1,7 @@
-"""Loops without a pipeline: what their bodies compute, carry on, send and learn, on one IPU and on several."""
+"""Loops without a pipeline: what their bodies compute, carry on and send, on one IPU and on several.
+
+What they learn is in tests/oracles/test_traced_names.py.
+"""
 
 from functools import partial
 
@@ -6,16 +9,14 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from tests.programs import configure, hosted_names, run
+from tests.programs import configure, run
 
 X = np.arange(1, 4, dtype=np.float32)
 
 
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        configure(found, 1)
-        yield found
+@pytest.fixture(autouse=True)
+def _one_ipu(names):
+    configure(names, 1)
 
 
 def stream(names):
@@ -25,48 +26,6 @@ def stream(names):
 
 def queue(names):
     return names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-
-def trained(names, n, accumulate, split=False, rate=0.01, optimizer=None):
-    """Fit w v x to 3 x, once an element or with accumulated gradients."""
-    tf, ipu = names.tf, names.ipu
-    configure(names, 1 + split)
-    infeed, outfeed = stream(names), queue(names)
-
-    def body(lr, x):
-        with ipu.scopes.ipu_shard(0):
-            y = x * tf.get_variable("w", [], initializer=tf.ones_initializer())
-        with ipu.scopes.ipu_shard(int(split)):
-            loss = tf.reduce_mean((y * tf.get_variable("v", [], initializer=tf.ones_initializer()) - 3 * x) ** 2)
-        opt = tf.train.GradientDescentOptimizer(lr) if optimizer is None else optimizer(lr)
-        if accumulate > 1:
-            opt = ipu.optimizers.GradientAccumulationOptimizerV2(opt, accumulate)
-        return lr, outfeed.enqueue(loss), opt.minimize(loss)
-
-    found = run(names, lambda: ipu.loops.repeat(n, body, [np.float32(rate)], infeed), outfeed, [infeed])
-    assert found.results == (np.float32(rate),)
-    return found
-
-
-def expected(n, accumulate, rate=0.01):
-    w = v = 1.0
-    losses, slopes = [], np.zeros(2)
-    for index in range(n):
-        x = X * (1 + index % 2)
-        error = w * v - 3
-        losses.append(error**2 * np.mean(x**2))
-        slopes += 2 * error * np.mean(x**2) * np.array([v, w])
-        if (index + 1) % accumulate == 0:
-            w, v = np.array([w, v]) - rate * slopes
-            slopes[:] = 0
-    return losses
-
-
-@pytest.mark.parametrize(("split", "accumulate"), [(False, 1), (False, 3), (True, 1), (True, 3)])
-def test_a_loop_learns_what_plain_numpy_does(names, split, accumulate):
-    found = trained(names, 6, accumulate, split)
-    assert found.sent == pytest.approx(expected(6, accumulate), rel=1e-5)
-    assert found.job.plan.shape.mapping == ((0, 1) if split else (0,))
 
 
 def test_a_rate_of_the_infeed_is_that_of_the_last_element(names):
@@ -254,7 +213,6 @@ def test_a_gradient_has_the_shard_of_its_operation(names):
 
 def test_a_count_may_be_a_tensor_that_each_run_feeds(names):
     tf, ipu = names.tf, names.ipu
-    configure(names, 1)
     outfeed, count = queue(names), tf.placeholder(tf.int32, [])
 
     def body(x):

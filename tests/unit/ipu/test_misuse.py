@@ -17,23 +17,30 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import IpusimError
+from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES
 from tests.effort import in_turn
 from tests.programs import needs_tensorflow
 
 needs_tensorflow(at_import=True)
 
-from ipusim.ipu import dataset_benchmark, summary_ops, utils  # noqa: E402 - which needs TensorFlow
+from ipusim.ipu import dataset_benchmark, optimizers, summary_ops, utils  # noqa: E402 - which needs TensorFlow
+from ipusim.ipu import horovod as hvd  # noqa: E402 - as above
 from ipusim.ipu.all_to_all_op import all_gather, all_to_all  # noqa: E402 - as above
 from ipusim.ipu.config import IPUConfig, VerificationOptions  # noqa: E402 - as above
 from ipusim.ipu.cross_replica_ops import assume_equal_across_replicas, cross_replica_sum  # noqa: E402 - as above
 from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - as above
+from ipusim.ipu.host_strategies import (  # noqa: E402 - as above
+    IPUHorovodStrategy,
+    IPUMultiReplicaStrategy,
+    IPUMultiWorkerStrategy,
+)
 from ipusim.ipu.ipu_compiler import compile as compiled  # noqa: E402 - as above
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.ipu_strategy import IPUStrategy  # noqa: E402 - as above
-from ipusim.ipu.optimizers import CrossReplicaOptimizer, MapGradientOptimizer  # noqa: E402 - as above
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline  # noqa: E402 - as above
 from ipusim.ipu.reduce_scatter_op import reduce_scatter  # noqa: E402 - as above
+from ipusim.ipu.runtime import distribute  # noqa: E402 - as above
 from ipusim.ipu.runtime.options_table import ATTRIBUTES, WITHOUT_EFFECT  # noqa: E402 - as above
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod  # noqa: E402 - as above
 from tests.unit.ipu.test_ipu_options import arguments_in  # noqa: E402 - as above
@@ -101,8 +108,16 @@ class Argument:
     named: str = ""
 
 
-def of(label, function, given, **arguments):
-    """Return the arguments of a function, each with its legal values, Graphcore's texts, and its name if another."""
+def of(label, *rest, **arguments):
+    """Return the arguments of a function, each with its legal values, Graphcore's texts, and its name if another.
+
+    Args:
+        label: the function, or its label before it.
+        rest: what makes its other arguments, by name.
+        arguments: legal values and texts by the argument's name.
+    """
+    function, given = (label, *rest) if callable(label) else rest
+    label = label.__name__ if callable(label) else label
     for name, (legal, *more) in arguments.items():
 
         def call(value, name=name):
@@ -112,7 +127,8 @@ def of(label, function, given, **arguments):
 
 
 def times_w(x=1.0):
-    return x * tf.get_variable("w", [3], initializer=tf.ones_initializer())
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        return x * tf.get_variable("w", [3], initializer=tf.ones_initializer())
 
 
 def identity(x):
@@ -131,8 +147,8 @@ def dataset(*elements):
     return tf.data.Dataset.from_tensors(elements or np.ones(3, np.float32)).repeat()
 
 
-def feed():
-    return IPUInfeedQueue(dataset())
+def feed(**arguments):
+    return IPUInfeedQueue(dataset(), **arguments)
 
 
 def fetched(fetches, *first):
@@ -150,22 +166,32 @@ PIPELINE = {
 }
 
 
+def pipeline_with(**changes):
+    """Return the arguments of a small pipeline that trains, but for changes."""
+    return {key: make() for key, make in PIPELINE.items() if key not in changes} | changes
+
+
 def train(**changes):
     """Train a pipeline for an execution, in a session."""
-    given = {key: make() for key, make in PIPELINE.items() if key not in changes} | changes
+    given = pipeline_with(**changes)
     program = compiled(lambda: pipeline(**given))
     queue = given["infeed_queue"]
     fetched(program, tf.global_variables_initializer(), *([] if queue is None else [queue.initializer]))
 
 
-WANTS_OPTIONS = r"must be a list or a tuple of PipelineStageOptions objects|to be of type PipelineStageOptions, but got"
+#: Texts of options of each stage, ``{}`` being the argument.
+WANTS_OPTIONS = (
+    r"^{0} must be a list or a tuple of PipelineStageOptions objects( of length 2 .+)?\.$|"
+    r"^Expected all elements of {0} to be of type PipelineStageOptions, but got .* instead\.$"
+)
 PIPELINE_ARGUMENTS = of(
     "pipeline",
     train,
     {},
     computational_stages=(
         (),
-        "needs to be a list or a tuple|requires at least two computational stages|^When the pipeline stage is a list",
+        r"^computational_stages argument needs to be a list or a tuple\.$|"
+        r"^Pipeline requires at least two computational stages\.$|^When the pipeline stage is a list",
     ),
     gradient_accumulation_count=(
         (),
@@ -175,14 +201,31 @@ PIPELINE_ARGUMENTS = of(
     gradient_accumulation_for_captured_grads=(TRUTH,),
     repeat_count=(("1",),),
     batch_serialization_iterations=(("1",),),
-    infeed_queue=(("None",), "^infeed_queue is not an instance of"),
-    outfeed_queue=((), "^outfeed_queue is not an instance of|but no outfeed_queue has been provided"),
-    device_mapping=(("None",), "needs to be a list or a tuple|^Each stage must be mapped to an IPU"),
-    pipeline_schedule=(("None",), "^The given pipeline_schedule is not a member of"),
-    recomputation_mode=(("None",), "^The given recomputation_mode is not a member of"),
-    forward_propagation_stages_poplar_options=(("None",), WANTS_OPTIONS),
-    backward_propagation_stages_poplar_options=(("None",), WANTS_OPTIONS),
-    weight_update_poplar_options=(("None",), WANTS_OPTIONS),
+    infeed_queue=(("None",), r"^infeed_queue is not an instance of ipu_infeed_queue\.IPUInfeedQueue$"),
+    outfeed_queue=(
+        (),
+        r"^outfeed_queue is not an instance of ipu_outfeed_queue\.IPUOutfeedQueue$|no outfeed_queue has been provided",
+    ),
+    device_mapping=(
+        ("None",),
+        r"^device_mapping argument needs to be a list or a tuple\.$|^Each stage must be mapped to an IPU",
+    ),
+    pipeline_schedule=(
+        ("None",),
+        r"^The given pipeline_schedule is not a member of the PipelineSchedule enumeration\.$",
+    ),
+    recomputation_mode=(
+        ("None",),
+        r"^The given recomputation_mode is not a member of the RecomputationMode enumeration\.$",
+    ),
+    **{
+        name: (("None",), WANTS_OPTIONS.format(name))
+        for name in ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options")
+    },
+    weight_update_poplar_options=(
+        ("None",),
+        r"^weight_update_poplar_options to be of type PipelineStageOptions, but got .* instead\.$",
+    ),
     offload_weight_update_variables=(("None", *TRUTH),),
     replicated_optimizer_state_sharding=(("None", "False"), "optimizer state must be offloaded"),
     offload_activations=(("None", "False"), "^Activation offloading is only supported with"),
@@ -207,18 +250,21 @@ def in_a_stage(function):
 
 def mapped(result):
     """Train with a mapping function that returns ``result``."""
-    optimizer = MapGradientOptimizer(sgd(), lambda gradient, variable: result)
+    optimizer = optimizers.MapGradientOptimizer(sgd(), lambda gradient, variable: result)
     train(optimizer_function=lambda loss: OptimizerFunctionOutput(optimizer, loss))
 
 
-def setting(path):
+def setting(path, *, runs=False):
+    """Return what sets an attribute, and checks the configuration or trains with it."""
     *places, name = path.split(".")
 
     def call(value):
         config = IPUConfig()
         setattr(operator.attrgetter(".".join(places))(config) if places else config, name, value)
-        if name in {"auto_select_ipus", "select_ipus", "machine", "poplar_options"}:
+        if runs and name in {"auto_select_ipus", "select_ipus", "machine", "poplar_options"}:
             train(config=config)
+        elif not runs:
+            config.check()
 
     return call
 
@@ -249,7 +295,15 @@ BY_NAME = {
 #: What is given where it must be.
 NEEDED = {"num_ipus": 2, "indices": [2], "gcl_options": {}, "num_io_tiles": 4, "process_count": 1, "process_index": 0}
 NEEDED["verification_options"] = VerificationOptions()
-CONFIGURED = r"^Could not convert|^`profiling` is required|^0 <= process_index < process_count$"
+CONFIGURED = (
+    r"^Could not convert .* to a valid `SchedulingAlgorithm`\.$|"
+    "^`profiling` is required when `profile_execution` is set$|^0 <= process_index < process_count$"
+)
+#: What else Graphcore says of an argument.
+MUST_BE = (
+    r"a dictionary|an integer, list or tuple\.|a list or tuple\.|of type VerificationOptions|"
+    "True, False, or an ExecutionProfileType instance"
+)
 
 
 def options():
@@ -264,36 +318,37 @@ def options():
         for _, argument in group:
             path = ATTRIBUTES.get(argument)
             kind = IPUConfig().get_attribute_metadata(path).type if path else None
-            texts = rf"^{argument}: Trying to set {path or ''}|^`{argument}` must be |{CONFIGURED}"
-            arguments[argument] = (BY_NAME.get(argument, BY_TYPE.get(kind, ())), texts)
+            texts = rf"^{argument}: Trying to set {path or ''} .* but it must be |^`{argument}` must be ({MUST_BE})$"
+            arguments[argument] = (BY_NAME.get(argument, BY_TYPE.get(kind, ())), f"{texts}|{CONFIGURED}")
         yield from of(name, function, given, **arguments)
 
 
 NUMBERED = {"number_of_epochs": lambda: 1, "elements_per_epochs": lambda: 1, "print_stats": lambda: False}
 AT_LEAST = "^Expected `{}` to be at least 1.$"
 HOST_PIPELINE = [
-    *of("use_synthetic_data_for", utils.use_synthetic_data_for, {}, synthetic_data_category=((),)),
+    *of(utils.use_synthetic_data_for, {}, synthetic_data_category=((),)),
     *of(
         "dataset_benchmark",
         lambda **given: fetched(dataset_benchmark.dataset_benchmark(**given)),
         {"dataset": lambda: tf.data.Dataset.range(3), **NUMBERED},
-        dataset=((), "^Expected `dataset` argument to be of type"),
+        dataset=((), r"^Expected `dataset` argument to be of type `tf\.data\.Dataset`, but got .* instead\.$"),
         **{name: (("1",), AT_LEAST.format(name) + "|reached the end of") for name in list(NUMBERED)[:2]},
         apply_options=(TRUTH,),
         do_memcpy=(TRUTH,),
         print_stats=(TRUTH,),
     ),
     *of(
-        "infeed_benchmark",
         dataset_benchmark.infeed_benchmark,
         {"infeed_queue": feed, **NUMBERED},
-        infeed_queue=((), "^Expected `infeed_queue` argument to be of type"),
+        infeed_queue=(
+            (),
+            r"^Expected `infeed_queue` argument to be of type `ipu\.ipu_infeed_queue\.IPUInfeedQueue`, but got ",
+        ),
         **{name: (("1", "huge"), AT_LEAST.format(name)) for name in list(NUMBERED)[:2]},
         do_memcpy=(TRUTH,),
         print_stats=(TRUTH,),
     ),
     *of(
-        "export_dataset_to_file",
         utils.export_dataset_to_file,
         {
             "dataset_or_infeed": lambda: tf.data.Dataset.range(0),
@@ -302,7 +357,7 @@ HOST_PIPELINE = [
         },
         dataset_or_infeed=((),),
         output_filename=((), "^The dataset iterator has reached the end"),
-        num_elements=((), "^Expected `num_elements` to be at least 1|^The dataset iterator has reached the end"),
+        num_elements=((), r"^Expected `num_elements` to be at least 1\.$|^The dataset iterator has reached the end"),
         feed_name=((), "^The dataset iterator has reached the end"),
         apply_options=((), "^The dataset iterator has reached the end"),
     ),
@@ -314,7 +369,6 @@ HOST_PIPELINE = [
         )
     ),
     *of(
-        "ipu_compile_summary",
         summary_ops.ipu_compile_summary,
         {"name": lambda: "n", "op_list": list},
         name=(("text", "empty text"),),
@@ -322,6 +376,7 @@ HOST_PIPELINE = [
         collections=(("None", "empty list", "empty tuple"),),
     ),
 ]
+IN_OUTPUT = r"OptimizerFunctionOutput\."
 OUTPUT = {"opt": sgd, "loss": lambda: tf.constant(1.0)}
 ORDINAL = "^Device ordinal must be"
 NAME = ("None", *TEXTS)
@@ -371,7 +426,6 @@ PLACES = [
 ]
 QUEUES = [
     *of(
-        "IPUInfeedQueue",
         IPUInfeedQueue,
         {"dataset": dataset},
         dataset=((),),
@@ -379,19 +433,21 @@ QUEUES = [
         device_ordinal=(("None", "0", "1", "huge"), ORDINAL),
         replication_factor=(ONE,),
         data_to_prefetch=(("1",),),
-        prefetch_depth=(ONE, "^prefetch_depth must be"),
+        prefetch_depth=(ONE, "^prefetch_depth must be (greater than zero|less than 256), but it is "),
         optimise_latency=(TRUTH,),
     ),
     *of(
-        "IPUOutfeedQueue",
         IPUOutfeedQueue,
         {},
         feed_name=(NAME,),
-        outfeed_mode=(("None",), "^Expected `outfeed_mode` value to be of"),
+        outfeed_mode=(
+            ("None",),
+            r"^Expected `outfeed_mode` value to be of `ipu_outfeed_queue\.IPUOutfeedMode` type, but is .*\.$",
+        ),
         device_ordinal=(("None", "0", "1", "huge"), ORDINAL),
         replication_factor=(ONE,),
         io_batch_size=(("1",),),
-        buffer_depth=(("1", "huge"), "^Outfeed buffer depth cannot be less than 1"),
+        buffer_depth=(("1", "huge"), "^Outfeed buffer depth cannot be less than 1$"),
         optimise_latency=(TRUTH,),
     ),
     *of("IPUOutfeedQueue.dequeue", lambda **given: connected().dequeue(**given), {}, wait_for_completion=(TRUTH,)),
@@ -404,33 +460,52 @@ QUEUES = [
         kwargs=(("None", "empty dictionary", "dictionary"),),
     ),
 ]
+POSITIVE = (("1",), "num_mini_batches must be a positive number")
+ACCUMULATING = {"opt": ((),), "num_mini_batches": POSITIVE, "verify_usage": (TRUTH,)}
+ACCUMULATING_V2 = {
+    "opt": ((),),
+    "num_mini_batches": POSITIVE,
+    **dict.fromkeys(("offload_weight_update_variables", "replicated_optimizer_state_sharding"), (("None", *TRUTH),)),
+    "dtype": (("None", "function"),),
+    "reduction_method": ((), "^Cannot parse .* as one of GradientAccumulationReductionMethod"),
+}
 OBJECTS = [
-    *of("parse", GradientAccumulationReductionMethod.parse, {}, reduction_method=((), "^Cannot parse")),
+    *of(GradientAccumulationReductionMethod.parse, {}, reduction_method=((), "^Cannot parse")),
     *of(
-        "PipelineStageOptions",
         PipelineStageOptions,
         {},
         **{
-            f"{each}_options": (("None", "empty dictionary", "dictionary"), "must be dictionary")
+            f"{each}_options": (
+                ("None", "empty dictionary", "dictionary"),
+                rf"^PipelineStageOptions\.{each}_options must be dictionary\.$",
+            )
             for each in ("convolution", "matmul", "slice")
         },
     ),
-    *of("CrossReplicaOptimizer", CrossReplicaOptimizer, {"opt": sgd}, opt=((),)),
+    *of(optimizers.CrossReplicaOptimizer, {"opt": sgd}, opt=((),)),
+    *of(optimizers.ShardedOptimizer, {"optimizer": sgd}, optimizer=((),)),
+    *(
+        argument
+        for kind in ("GradientAccumulationOptimizer", "CrossReplicaGradientAccumulationOptimizer")
+        for name, arguments in ((kind, ACCUMULATING), (f"{kind}V2", ACCUMULATING_V2))
+        for argument in of(name, getattr(optimizers, name), {"opt": sgd, "num_mini_batches": lambda: 4}, **arguments)
+    ),
     *of(
-        "MapGradientOptimizer",
-        MapGradientOptimizer,
+        optimizers.MapGradientOptimizer,
         {"wrapped_optimizer": sgd, "gradient_mapping_function": lambda: max},
         wrapped_optimizer=((),),
         gradient_mapping_function=(FUNCTIONS,),
     ),
     *of(
-        "OptimizerFunctionOutput",
         OptimizerFunctionOutput,
         OUTPUT,
-        opt=((), "opt must be a TensorFlow Optimizer or"),
-        loss=((), "loss must be a TensorFlow Tensor object"),
+        opt=((), rf"^{IN_OUTPUT}opt must be a TensorFlow Optimizer or Keras OptimizerV2 object\.$"),
+        loss=((), rf"^{IN_OUTPUT}loss must be a TensorFlow Tensor object\.$"),
         **{
-            f"{each}_gradients_{kind}": (("None", *legal), f"{each}_gradients_{kind} must be a {text}")
+            f"{each}_gradients_{kind}": (
+                ("None", *legal),
+                rf"^{IN_OUTPUT}{each}_gradients_{kind} must be a {text}\.$",
+            )
             for each in ("compute", "apply")
             for kind, legal, text in (
                 ("args", ("empty tuple",), "tuple"),
@@ -439,46 +514,65 @@ OBJECTS = [
         },
         variables=(
             ("None", "empty list", "empty tuple"),
-            "variables must be a tuple or list|variables may only be used with OptimizerV2",
+            rf"^{IN_OUTPUT}variables (must be a tuple or list|may only be used with OptimizerV2)\.$",
         ),
-        tape=(("None",), "tape must be a GradientTape"),
-        gradient_capture_context=(("None",), "gradient_capture_context must be an"),
-        captured_gradient_outfeed=(("None",), "captured_gradient_outfeed must be an instance of IPUOutfeedQueue"),
+        tape=(("None",), rf"^{IN_OUTPUT}tape must be a GradientTape\.$"),
+        gradient_capture_context=(
+            ("None",),
+            rf"^{IN_OUTPUT}gradient_capture_context must be an ipu\.eager\.backprop\.GradientCollectionContext\.$",
+        ),
+        captured_gradient_outfeed=(
+            ("None",),
+            rf"^{IN_OUTPUT}captured_gradient_outfeed must be an instance of IPUOutfeedQueue\.$",
+        ),
     ),
 ]
+
+
+def set_to(path):
+    """The text of a value that an attribute does not take."""
+    return f"^Trying to set {path} to .*, but it must be "
+
+
+NO_DEVICES, NO_OPTION = "^No IPU devices configured", "expected no option but availableMemoryProportion"
 SETTINGS = [
-    *(
-        Argument(f"IPUConfig.{path}", "", setting(path), tuple(legal), rf"Trying to set {path} to |{more}", path)
-        for path, legal, more in [
-            (
-                "auto_select_ipus",
-                (),
-                "^Unsupported number of IPUs|^No IPU devices configured|^Trying to compile a graph",
-            ),
-            (
-                "select_ipus",
-                (),
-                "^No IPU devices configured|has no device with id|^Trying to compile a graph for an IPU device",
-            ),
-            ("selection_order", (), "(?!)"),
-            ("allow_recompute", TRUTH, "(?!)"),
-            ("io_tiles.num_io_tiles", ("0", "1", "huge"), "(?!)"),
-            ("io_tiles.place_ops_on_io_tiles", TRUTH, "(?!)"),
-            ("io_tiles.available_memory_proportion", (), "(?!)"),
-            ("device_connection.enable_remote_buffers", TRUTH, "(?!)"),
-            ("device_connection.type", (), "(?!)"),
-            ("device_connection.version", ("empty text",), "(?!)"),
-            ("optimizations.minimum_remote_tensor_size", ("0", "1", "huge"), "(?!)"),
-            (
-                "matmuls.poplar_options",
-                (),
-                "^No IPU devices configured|expected no option but availableMemoryProportion",
-            ),
-            ("convolutions.poplar_options", (), "^No IPU devices|expected no option but availableMemoryProportion"),
-            ("machine", (), "^No IPU devices configured|^unknown system"),
-        ]
-    ),
+    Argument(f"IPUConfig.{path}", "", setting(path, runs=True), legal, "|".join((set_to(path), *texts)), path)
+    for path, (legal, *texts) in {
+        "auto_select_ipus": ((), "^Unsupported number of IPUs", NO_DEVICES, "^Trying to compile a graph"),
+        "select_ipus": ((), NO_DEVICES, "has no device with id", "^Trying to compile a graph for an IPU device"),
+        "selection_order": ((),),
+        "allow_recompute": (TRUTH,),
+        "io_tiles.num_io_tiles": (NUMBER,),
+        "io_tiles.place_ops_on_io_tiles": (TRUTH,),
+        "io_tiles.available_memory_proportion": ((),),
+        "device_connection.enable_remote_buffers": (TRUTH,),
+        "device_connection.type": ((),),
+        "device_connection.version": (("empty text",),),
+        "optimizations.minimum_remote_tensor_size": (NUMBER,),
+        "matmuls.poplar_options": ((), NO_DEVICES, NO_OPTION),
+        "convolutions.poplar_options": ((), NO_DEVICES, NO_OPTION),
+        "machine": ((), NO_DEVICES, "^unknown system"),
+    }.items()
 ]
+#: Values that an attribute without an effect takes, by its type.
+OF_TYPE = {**BY_TYPE, "dict": MAPPINGS[1:], "str": TEXTS}
+
+
+def without_effect():
+    """Yield the attributes without an effect."""
+    for path in (row.name for row in OTHER_ATTRIBUTES):
+        # Whether a group divides the replicas is known when there is a device.
+        legal = (
+            NUMBER[1:]
+            if path.endswith("group_size")
+            else OF_TYPE.get(IPUConfig().get_attribute_metadata(path).type, ())
+        )
+        yield Argument(
+            f"IPUConfig.{path}", "", setting(path), legal, f"^Trying to set {path} to .*, but it must be ", path
+        )
+    yield from of(
+        "get_attribute_metadata", IPUConfig().get_attribute_metadata, {}, attr=((), "^Could not get attribute metadata")
+    )
 
 
 def assumed(**given):
@@ -498,6 +592,7 @@ GROUPS = {
     "queues": QUEUES,
     "objects": OBJECTS,
     "settings": SETTINGS,
+    "attributes without an effect": [*without_effect()],
     "options": [*options()],
     "host": HOST_PIPELINE,
 }
@@ -520,6 +615,46 @@ def wrong(arguments):
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_an_argument_does_not_take_is_refused_by_name(group):
     assert wrong(GROUPS[group]) == {}
+
+
+#: What several hosts do together.
+HOSTS = [
+    *of(hvd.allreduce, {"tensor": lambda: 1.0}, op=(["None"],)),
+    *of(hvd.allgather, {"tensor": lambda: np.ones(2)}, name=(NAME,)),
+    *of(hvd.broadcast, {"tensor": lambda: 1.0, "root_rank": lambda: 0}, root_rank=(["0"],), name=(NAME,)),
+    *of(IPUHorovodStrategy, {}, ipu_device=([],), variables_on_host=(TRUTH,)),
+    *of(
+        IPUMultiReplicaStrategy,
+        {},
+        ipu_device=([],),
+        add_ipu_cross_replica_reductions=(TRUTH,),
+    ),
+    *of(
+        IPUMultiWorkerStrategy,
+        {"cluster_resolver": distribute.cluster_resolver.TFConfigClusterResolver},
+        cluster_resolver=([],),
+        ipu_device=([],),
+        variables_on_host=(TRUTH,),
+    ),
+    *of(
+        distribute.Server,
+        {"server_or_cluster_def": dict},
+        job_name=(NAME,),
+        task_index=(["None", "0", "1"],),
+    ),
+    *of(
+        "reduce",
+        lambda **given: IPUHorovodStrategy().reduce(**given),
+        {"reduce_op": lambda: "SUM", "value": lambda: np.ones(2)},
+        reduce_op=([],),
+        axis=(["None", "-1", "0"],),
+    ),
+]
+
+
+@pytest.mark.parametrize("argument", HOSTS, ids=lambda argument: f"{argument.label}({argument.name})")
+def test_what_hosts_do_not_take_is_refused_by_name(argument):
+    assert {value: told for value in VALUES if (told := complaint(argument, value))} == {}
 
 
 def complaint(argument, value):

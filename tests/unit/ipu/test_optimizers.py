@@ -84,11 +84,8 @@ def test_variables_that_are_left_out_stay(names):
         training(names, tf.train.AdamOptimizer, compute_gradients_kwargs={"var_list": []})
 
 
-def test_optimizers_of_keras_and_what_is_handed_to_them(names):
-    keras, tf = names.keras.optimizers, names.tf
-    equal(training(names, lambda: keras.SGD(0.01)), stepped())
-    handed = {"apply_gradients_kwargs": {"name": "train"}, "compute_gradients_kwargs": {"gate_gradients": 1}}
-    equal(training(names, lambda: tf.train.GradientDescentOptimizer(0.01), **handed), stepped())
+def test_optimizers_of_keras_step_as_tensorflows_do(names):
+    equal(training(names, lambda: names.keras.optimizers.SGD(0.01)), stepped())
 
 
 def test_a_step_is_counted_with_each_update(names):
@@ -134,3 +131,21 @@ def test_optimizers_are_found_on_every_path_of_graphcores(names):
         kind = name.title().replace("_", "") + "Optimizer"
         here, there = (getattr(each, f"{name}_optimizer") for each in (names.ipu, names.ipu.optimizers))
         assert getattr(here, kind) is getattr(there, kind) is getattr(names.ipu.optimizers, kind)
+
+
+def test_tensors_of_the_host_have_gradients_and_updates_in_a_session(names):
+    """The example of Graphcore's documentation, outside of any program."""
+    tf = names.tf
+    one, two, three = every = [tf.Variable([number], name=f"v{number:.0f}") for number in (1.0, 2.0, 3.0)]
+    optimizer = names.ipu.optimizers.MapGradientOptimizer(
+        tf.train.GradientDescentOptimizer(0.1), lambda grad, var: grad + 0.01 * var
+    )
+    pairs = optimizer.compute_gradients(one * two + one * three + two * three, every)
+    update = optimizer.apply_gradients(pairs)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        gradients = session.run([gradient for gradient, _ in pairs])
+        session.run(update)
+        changed = session.run(every)
+    np.testing.assert_allclose(np.ravel(gradients), [5.01, 4.02, 3.03], rtol=1e-6)
+    np.testing.assert_allclose(np.ravel(changed), [1 - 0.501, 2 - 0.402, 3 - 0.303], rtol=1e-6)

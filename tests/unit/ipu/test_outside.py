@@ -36,13 +36,6 @@ X = RNG.normal(size=(64, WIDTH)).astype(np.float32)
 LABELS = RNG.normal(size=(64, 1)).astype(np.float32)
 
 
-@pytest.fixture
-def scopes(tf):
-    from ipusim.ipu import scopes  # noqa: PLC0415
-
-    return scopes
-
-
 def here(name="outside"):
     """Stand for the scope where there is none."""
     return nullcontext()

@@ -117,17 +117,7 @@ def test_a_value_that_a_stage_takes_from_two_before_it_goes_through_the_one_betw
     assert [stage.output_bytes for stage in found.job.program.stages[:2]] == [2 * X.nbytes] * 2
 
 
-def test_dictionaries_between_stages_and_out_of_the_pipeline(names):
-    first = lambda x: {"a": x, "b": 2 * x}  # noqa: E731
-    last = lambda both: {"sum": both["a"] + both["b"], "b": both["b"]}  # noqa: E731
-    sent = pipeline(names, [first, last], ipus=2).sent
-    assert {name: array[0].tolist() for name, array in sent.items()} == {
-        "sum": (3 * X).tolist(),
-        "b": (2 * X).tolist(),
-    }
-
-
-def test_a_dictionary_reaches_the_optimizer_function_and_its_gradients_come_back(names):
+def test_dictionaries_go_between_stages_to_the_optimizer_function_and_out_and_gradients_come_back(names):
     tf, ops = names.tf, names.ipu.pipelining_ops
 
     def scaled(x):

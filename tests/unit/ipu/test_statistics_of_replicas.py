@@ -14,8 +14,7 @@ X = np.random.default_rng(1).normal(2.0, 3.0, (COUNT * 4 * BATCH, 2, 1, CHANNELS
 
 def trained(replicas, group, batch):
     """The mean loss of each micro-batch over the replicas, and the pipeline."""
-    device = ipus(2 * replicas)
-    device.norms.experimental.distributed_batch_norm_replica_group_size = group
+    device = ipus(2 * replicas, norms__experimental__distributed_batch_norm_replica_group_size=group)
 
     def stages(_):
         tf = tensorflow()

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramTypeError
 from tests.traced_training import Lazily
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -54,20 +53,3 @@ def test_a_session_that_runs_no_program_has_no_events(tf):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         events = session.run(summary_ops.ipu_compile_summary("report", tf.no_op()))
     assert utils.extract_all_strings_from_event_trace(events) == ""
-
-
-def test_a_tensor_summary_is_tensorflows(tf):
-    assert summary_ops.tensor_summary is tf.compat.v1.summary.tensor_summary
-
-
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("op_list: expected an operation or a list of op", lambda: summary_ops.ipu_compile_summary("report", [3])),
-        ("name: expected a text, got None", lambda: summary_ops.ipu_compile_summary(None, [])),
-        ("events: expected what a session returns for an", lambda: utils.extract_all_events([b"event"])),
-    ],
-)
-def test_what_is_refused(text, wrong):
-    with pytest.raises(ProgramTypeError, match=text):
-        wrong()

@@ -8,11 +8,9 @@ from tests.programs import configure, hosted_names
 X = np.ones((2, 3), np.float32)
 
 
-@pytest.fixture
-def names():
-    with hosted_names(1) as found:
-        configure(found, 2)
-        yield found
+@pytest.fixture(autouse=True)
+def _two_ipus(names):
+    configure(names, 2)
 
 
 def built(names, stages, *, training=True, **arguments):
