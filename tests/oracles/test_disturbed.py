@@ -34,7 +34,7 @@ def job_of(
     pipeline |= {"schedule": schedule, "gradient_accumulation_count": count, "stages": stages}
     pipeline |= {"device_mapping": list(mapping)} | ({"sync": sync.value} if sync else {})
     system = {"name": system} if isinstance(system, str) else system
-    return job_from({"system": system, "pipeline": pipeline, "disturbances": disturbances})
+    return job_from({"system": system, "pipeline": pipeline, "disturbances": disturbances, "memory": "report"})
 
 
 def cycles_of(*of, **options):
