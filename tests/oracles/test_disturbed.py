@@ -1,6 +1,5 @@
 """What disturbances cost, to the cycle: closed forms where there are any, and longest paths of networkx elsewhere."""
 
-from collections import defaultdict
 from functools import cache
 from itertools import pairwise, product
 
@@ -11,7 +10,6 @@ from ipusim.analysis.executions import find_execution
 from ipusim.analysis.recovery import redone_work
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.execute import execute
-from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import draws_everything, sampled, slowest
 from tests.scenarios import job_from
@@ -80,31 +78,6 @@ def test_a_slow_ipu_under_1f1b_takes_the_longest_path(slow, factor):
         assert cycles_of("1f1b", 5, count, [{"ipu": slow, "slower": factor}]) == right
         if BACKWARD * factor <= both and count == 32:
             assert right == count * (both + more) + 4 * both - (4 - slow) * more
-
-
-LOCK_STEP = [name for name in registry.names() if Sync.LOCK_STEP in registry.find(name).syncs]
-
-
-@sampled(2)
-@pytest.mark.parametrize(
-    ("name", "which"),
-    [
-        pytest.param(name, which, marks=() if place % 2 == turn else slowest)
-        for (place, name), (turn, which) in product(enumerate(LOCK_STEP), enumerate((min, max)))
-    ],
-)
-def test_in_lock_step_a_slow_ipu_costs_its_excess_at_each_meeting_that_it_is_the_last_at(name, which):
-    slow = which(mapping_of(name, 4))
-    job = job_of(name, 4, 16, [{"ipu": slow, "slower": 1.75}], Sync.LOCK_STEP)
-    plan, lengths = job.whole.plan, defaultdict(int)
-    columns = (getattr(plan, of).tolist() for of in ("time_step", "ipu", "kind", "stage"))
-    for step, ipu, kind, stage in zip(*columns, strict=True):
-        cycles = job.costs.passes[kind, stage]
-        lengths[step, ipu] += -(-cycles * 7 // 4) if ipu == slow else cycles
-    longest = defaultdict(int)
-    for (step, _), cycles in lengths.items():
-        longest[step] = max(longest[step], cycles)
-    assert execute(job).timeline.makespan_cycles == sum(longest.values())
 
 
 @pytest.mark.parametrize("ipus", [3, 4, 8])

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.analysis.gaps import gaps_in_main
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.execute import execute
 from ipusim.runs.request.figure_names import figure_of
@@ -18,7 +17,6 @@ from ipusim.timeline.time_parts import TimePart
 from tests.effort import sampled
 from tests.oracles.test_waterfall import BACKWARD, FORWARD, job_of
 from tests.properties.test_waterfall import odd_job
-from tests.scenarios import job_from
 
 PASSES = SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT, SpanKind.WEIGHT_GRADIENT
 
@@ -99,16 +97,6 @@ def test_a_ramp_of_a_pass_each_way_is_all_that_these_wait_by_hand(schedule, sync
     found = execute(job_of(schedule, [(FORWARD, BACKWARD)] * ipus, sync, count=count)).summary.waterfall.cycles
     assert found[TimePart.FILL_AND_DRAIN] == (ipus - 1) * (FORWARD + BACKWARD)
     assert found[TimePart.GAPS_IN_MAIN] == 0
-
-
-def test_without_a_main_phase_there_are_no_gaps():
-    """Of one micro-batch each IPU has ended its last pass when the next begins its first one."""
-    stages = [{"name": f"s{number}", "forward": FORWARD} for number in range(3)]
-    pipeline = {"schedule": "gpipe", "sync": "point_to_point", "gradient_accumulation_count": 1, "stages": stages}
-    run = execute(job_from({"system": {"name": "free"}, "training": False, "pipeline": pipeline}))
-    assert gaps_in_main(run.timeline) == 0
-    cycles = run.summary.waterfall.cycles
-    assert (cycles[TimePart.FILL_AND_DRAIN], cycles[TimePart.GAPS_IN_MAIN]) == (2 * FORWARD, 0)
 
 
 def test_each_part_has_a_key_of_its_own_that_scenarios_expect():

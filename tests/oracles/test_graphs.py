@@ -135,15 +135,6 @@ def test_the_cable_that_cuts_an_ipu_off_is_refused_by_name() -> None:
     ).route(3, 1)
 
 
-@pytest.mark.parametrize("first", [0, 8, 16, 48])
-def test_every_route_of_a_part_of_a_machine_is_the_path_that_networkx_finds(first: int) -> None:
-    topology = Topology(first, 16)
-    paths = shortest(topology)
-    assert len(paths) == 16 * 16
-    for (source, target), path in paths.items():
-        assert [(hop.source, hop.target) for hop in topology.route(source, target)] == [*pairwise(path)]
-
-
 WAITS = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=4).map(tuple), max_size=10)
 
 

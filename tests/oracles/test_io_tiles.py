@@ -124,22 +124,9 @@ def test_feeds_are_placed_up_to_the_proportion(load):
         assert experiment.program.shape.overlapped_io is placed
 
 
-def refused(load, *changes):
+def test_tiles_that_are_not_set_aside_have_no_operations(load):
     with pytest.raises(ScenarioError) as caught:
-        load(TIMED, *changes)
+        load(TIMED, "system.io_tiles.num_io_tiles=0")
     (problem,) = caught.value.problems
-    return problem.key, problem.text
-
-
-def test_what_is_refused(load):
-    assert refused(load, "system.io_tiles.num_io_tiles=0") == (
-        "system.io_tiles.place_ops_on_io_tiles",
-        "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0",
-    )
-    key, text = refused(load, "pipeline.schedule=sequential")
-    assert key == "pipeline.schedule"
-    assert text.endswith("by the schedule grouped only, not by sequential.")
-    key, text = refused(load, "pipeline.gradient_accumulation_count=4")
-    assert key == "pipeline.gradient_accumulation_count"
-    assert text.startswith("The number of iterations of the pipeline must be at least 6, but it is 4. ")
-    assert text.endswith("The nearest counts of grouped: 8.")
+    assert problem.key == "system.io_tiles.place_ops_on_io_tiles"
+    assert problem.text == "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0"
