@@ -92,9 +92,3 @@ def test_orders_of_a_long_run_are_compared_by_an_estimate_which_says_so(monkeypa
     assert estimated.faster_order.saved == pytest.approx(exact.saved, rel=1e-9)
     words = dict(verdict_table(estimated).rows)["selection order"]
     assert words.endswith("less time per weight update, estimated only from copies and sums of gradients")
-
-
-def test_the_bubble_of_the_verdict_is_the_share_of_time_without_arithmetic():
-    """Eight micro-batches and three ramps of 3,000 cycles on each of four IPUs: 3 of 11 parts of the time."""
-    words = dict(verdict_table(execute(assemble(ASKED["no copies"].replace({"system.name": "free"}))).summary).rows)
-    assert words["bubble"] == f"{3 / 11:.1%} of the IPUs' time is without arithmetic, weight updates left out"
