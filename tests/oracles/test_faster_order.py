@@ -1,5 +1,7 @@
 """The selection order that a run names as faster, against runs of scenarios in each order."""
 
+from itertools import pairwise
+
 import pytest
 
 from ipusim.api import Request, assemble, execute, hardware
@@ -11,18 +13,10 @@ from tests.scenarios import SCENARIOS
 
 def request(moved, *, ipus=4, stages=4, order="SNAKE", weights=0, **more):
     """Return a pipeline whose stages pass on tensors of ``moved`` bytes each, with ``weights`` bytes of gradients."""
-    known = [
-        {
-            "name": f"s{stage}",
-            "forward": 1000,
-            "backward": 2000,
-            "parameter_bytes": weights,
-            "accumulator_bytes": weights,
-        }
-        | ({"output_bytes": moved[stage]} if stage < stages - 1 else {})
-        | ({"gradient_bytes": moved[stage - 1]} if stage else {})
-        for stage in range(stages)
-    ]
+    stage = {"forward": 1000, "backward": 2000, "parameter_bytes": weights, "accumulator_bytes": weights}
+    known = [{"name": f"s{number}", **stage} for number in range(stages)]
+    for (one, other), size in zip(pairwise(known), moved, strict=True):
+        one["output_bytes"] = other["gradient_bytes"] = size
     pipeline = {"gradient_accumulation_count": 8, "repeat_count": 2, "stages": known}
     return Request.from_dict(
         {

@@ -13,16 +13,13 @@ import pytest
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.app.scenario.problems import ScenarioError
-from ipusim.base.errors import MissingTensorError, NotExactError
+from ipusim.base.errors import NotExactError
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import complete
-from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.liveness import peaks
-from ipusim.pipeline.moves import Way
 from ipusim.pipeline.offload import MovedActivations, Offload
-from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
@@ -277,20 +274,6 @@ pipeline:
 optimizer: {type: sgd, learning_rate: 0.1}
 steps: 3
 """
-
-
-def test_a_pass_finds_activations_missing_that_are_away(load):
-    job = load(TRAINED)
-    executor = NumpyExecutor(job.program.shape, job.workload(0))
-    executor.begin(0)
-    executor.infeed(0, 0)
-    executor.run(0, Pass.FORWARD, 0, 0)
-    executor.move(0, 3, 0, 0, Way.OUT)
-    with pytest.raises(MissingTensorError, match="the stash of its forward pass is missing"):
-        executor.run(0, Pass.BACKWARD, 0, 0)
-    executor.move(0, 3, 0, 0, Way.BACK)
-    with pytest.raises(MissingTensorError, match="the moved stash of its forward pass is missing"):
-        executor.move(0, 3, 0, 0, Way.BACK)
 
 
 @pytest.mark.parametrize(
