@@ -23,9 +23,8 @@ from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
 from ipusim.base.errors import OptionError, OutputError
 from ipusim.timeline.kinds import SpanKind
+from tests import scenarios
 from tests.drawn_pictures import words
-
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 def request(schedule, *stages, system="free", hosts=None, **options):
@@ -140,7 +139,7 @@ def test_a_ceiling_is_what_a_long_run_comes_to_where_tensors_take_their_time(ipu
 @pytest.mark.parametrize("mode", ["RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"])
 def test_one_ipu_computes_nothing_again_wherever_others_do(mode):
     """Sixteen micro-batches of four stages of 300,000 cycles, and updates of 20,000; IPUs compute 16 x 300,000."""
-    asked = load_request(SCENARIOS / "recomputation.yaml")
+    asked = load_request(scenarios.SCENARIOS / "recomputation.yaml")
     job = assemble(asked.replace({"pipeline.recomputation_mode": mode}))
     run = execute(job)
     assert run.summary.verdict.single_ipu_cycles == 16 * 4 * 300_000 + 4 * 20_000
@@ -209,13 +208,6 @@ def test_a_sum_over_copies_of_stages_is_of_the_weight_update():
     assert cycles[timelines.TimePart.FILL_AND_DRAIN] < 16 * 3000
 
 
-def test_one_ipu_updates_the_weights_of_two_copies_once():
-    stages = [{"forward": 1000, "backward": 2000, "update": 500}] * 4
-    runs = [request(name, *stages, pipeline={"gradient_accumulation_count": 8}) for name in ("1f1b", "chimera")]
-    summaries = [execute(assemble(each.replace({"system": {"name": "free"}}))).summary for each in runs]
-    assert {summary.verdict.single_ipu_cycles for summary in summaries} == {4 * (8 * 3000 + 500)}
-
-
 def test_a_stage_that_computes_again_is_the_slowest_of_equal_ones():
     stages = [{"forward": 1000, "backward": 2000}] * 2
     recomputed = {"allow_recompute": True, "recomputation_mode": "RecomputeThenBackpropagate"}
@@ -226,19 +218,9 @@ def test_a_stage_that_computes_again_is_the_slowest_of_equal_ones():
 
 
 def test_all_tensors_of_an_execution_are_those_of_its_micro_batches_whatever_copies_there_are():
-    stages = [
-        {
-            "forward": 1000,
-            "backward": 2000,
-            **({"output_bytes": 8} if number < 3 else {}),
-            **({"gradient_bytes": 8} if number else {}),
-        }
-        for number in range(4)
-    ]
-    asked = request("chimera", *stages, pipeline={"gradient_accumulation_count": 8})
-    job = assemble(asked.replace({"system": {"name": "m2000"}}))
-    (used,) = [report for report in execute(job).summary.selection_orders if report.used]
-    sends = {key: send.lead_cycles + send.cycles for key, send in job.costs.sends.items()}
+    found = scenarios.run("chimera", forward=1000, backward=2000, moved=8, system="m2000")
+    (used,) = [report for report in found.summary.selection_orders if report.used]
+    sends = {key: send.lead_cycles + send.cycles for key, send in found.job.costs.sends.items()}
     assert used.execution_cycles == 4 * sum(sends.values())  # half of the micro-batches are of either copy
 
 

@@ -6,14 +6,12 @@ import hashlib
 import pytest
 
 from ipusim.analysis.effects import effects_of
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.request.request import Request
 from ipusim.schedules.placement import zigzag
 from ipusim.schedules.registry import find
 from tests.effort import sampled
 from tests.oracles.test_house_schedules import EQUAL
 from tests.oracles.test_point_to_point import free, most_kept
-from tests.scenarios import GOLDEN
+from tests.scenarios import GOLDEN, run
 from tests.schedules import shape_of
 
 with (GOLDEN / "authors_orders.csv").open(newline="") as file:
@@ -64,9 +62,7 @@ def test_authors_orders_keep_as_much_and_take_longer_or_shorter_of_few_micro_bat
 
 @pytest.mark.parametrize(("name", "said"), [("zbv", True), ("v_half", True), ("gpipe", False)])
 def test_a_run_says_that_its_order_is_the_authors(name, said):
-    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(4)]
-    pipeline = {"schedule": name, "authors_order": True, "gradient_accumulation_count": 2, "stages": stages}
-    job = assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}, name="authors"))
+    job = run(name, mapping=(0, 1, 1, 0), count=2, authors_order=True).job
     assert job.program.shape.authors is said
     assert ("order of passes" in effects_of(job.program, job.system)) is said
     assert any("authors_order will have no effect" in note for note in job.notes) is not said

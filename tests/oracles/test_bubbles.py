@@ -47,13 +47,6 @@ def test_every_schedule_of_the_gpu_world_and_grouped_have_their_forms():
     assert {form.schedule for form in FORMS} == {"grouped", *(name for name in names() if name in FREE)}
 
 
-@pytest.mark.parametrize("ipus", [2, 3, 8])
-def test_grouped_waits_in_lock_step_what_its_form_says(ipus):
-    form = next(form for form in FORMS if form.schedule == "grouped")
-    case = Case(ipus, 4 * ipus, 200, 300, 100)
-    assert simulate(case, "grouped", 1, "lock_step") == (form.wait(case), form.kept(case))
-
-
 @sampled(2)
 @pytest.mark.parametrize(
     ("schedule", "slack", "copies"),

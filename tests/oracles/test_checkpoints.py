@@ -6,12 +6,16 @@ import weakref
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.model.stages.bound_stage import BoundStage
 from ipusim.model.stages.stash import saved_arrays
 from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
+from tests.keras_models import layers_of, stage_of
+from tests.oracles.test_same_timeline import FED, amounts, in_program, same_timeline
+from tests.scenarios import SCENARIOS
 
 ONE_MICRO_BATCH = (
     "pipeline.schedule=sequential",
@@ -171,29 +175,28 @@ def test_the_output_of_a_stage_is_no_checkpoint(load, layers):
     assert (with_them == load(*INLINE).program) is (layers == ("c",))
 
 
+LAYERS = "(the layers are first, a, drop, b, c, d, e)"
+
+
 @pytest.mark.parametrize(
-    ("layer", "text"),
+    ("changes", "key", "text"),
     [
+        ((at("a", "dropp"),), ".1", f"expected the name of a layer, got 'dropp'; did you mean drop? {LAYERS}"),
+        ((at("a", "cel"),), ".1", f"expected the name of a layer, got 'cel' {LAYERS}"),
         (
-            "dropp",
-            "expected the name of a layer, got 'dropp'; did you mean drop? (the layers are first, a, drop, b, c, d, e)",
+            ("pipeline.cycles=[{forward: 10}, {forward: 10}]", at("a")),
+            "",
+            "expected no checkpoints in stages with given cycles, got checkpoints",
         ),
-        ("cel", "expected the name of a layer, got 'cel' (the layers are first, a, drop, b, c, d, e)"),
     ],
+    ids=["near a layer", "the loss", "given cycles"],
 )
-def test_what_is_no_layer(load, layer, text):
+def test_what_is_no_checkpoint(load, changes, key, text):
     with pytest.raises(ScenarioError) as caught:
-        load(at("a", layer))
+        load(*changes)
     (problem,) = caught.value.problems
-    assert problem.key == "pipeline.recomputation_checkpoints.1"
+    assert problem.key == f"pipeline.recomputation_checkpoints{key}"
     assert problem.text.startswith(text)
-
-
-def test_given_cycles_have_no_clusters(load):
-    with pytest.raises(ScenarioError) as caught:
-        load("pipeline.cycles=[{forward: 10}, {forward: 10}]", at("a"))
-    (problem,) = caught.value.problems
-    assert problem.text.startswith("expected no checkpoints in stages with given cycles, got checkpoints")
 
 
 REPEATED = """
@@ -254,78 +257,47 @@ def test_a_model_with_skip_connections_keeps_no_layers_on_popart(load):
     assert load(text=added).program.stages == inside
 
 
-MODEL = """
-system: {name: m2000, auto_select_ipus: 2}
-data: {type: synthetic, shape: [24], classes: 3, samples: 96, hold_out: 16}
-model:
-  layers:
-    - {name: a, type: dense, units: 40, activation: relu}
-    - {name: b, type: dense, units: 30, activation: relu}
-    - {name: c, type: dense, units: 20, activation: relu}
-    - {name: d, type: dense, units: 10, activation: relu}
-    - {name: e, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline: {splits: [d], micro_batch_size: 4, gradient_accumulation_count: 8, repeat_count: 2, schedule: sequential}
-optimizer: {type: momentum, learning_rate: 0.1, momentum: 0.5}
-outfeed: {element_bytes: 4}
-steps: 1
-"""
+#: Layers of the digits' training as programs have them, in two stages.
+OF_PROGRAM = ("pipeline.splits=[dense64]", "pipeline.schedule=sequential", *FED, *INLINE)
 
 
-def test_a_program_computes_again_from_its_checkpoints_as_its_scenario_does(load):
+@pytest.fixture
+def in_two_stages(names):
+    """Run the digits' training as a program and as its scenario, with checkpoints behind some layers."""
+
+    def run(*checkpoints):
+        job = load_job(SCENARIOS / "digits_training.yaml", [*OF_PROGRAM, at(*checkpoints)])
+        names.tf.reset_default_graph()
+        drawn = {"kernel_initializer": names.tf.keras.initializers.glorot_uniform(seed=1)}
+
+        def stage(layers):
+            def function(x, labels):
+                for layer in layers:
+                    more = drawn if layer["type"] == "dense" else {}
+                    x = stage_of([layer | more], labelled=False)(x, labels)
+                    if layer["name"] in checkpoints:
+                        x = names.ipu.pipelining_ops.recomputation_checkpoint(x)
+                return x if layers[-1]["type"] == "softmax_cross_entropy" else (x, labels)
+
+            return function
+
+        layers = layers_of(job)
+        return in_program(names, job, [stage(layers[:3]), stage(layers[3:])]), execute(job)
+
+    return run
+
+
+def test_a_program_computes_again_from_its_checkpoints_as_its_scenario_does(in_two_stages):
     """The same spans and memory; and losses bit by bit as without checkpoints."""
-    from tests.programs import configure, hosted_names, run  # noqa: PLC0415
-
-    def program(names, checkpoints):
-        tf, ops = names.tf, names.ipu.pipelining_ops
-        tf.reset_default_graph()
-        tf.set_random_seed(1)
-        configure(names, 2, allow_recompute=True)
-        draw = np.random.default_rng(0)
-        data = draw.normal(size=(96, 24)).astype(np.float32), draw.integers(0, 3, 96).astype(np.int32)
-        dataset = tf.data.Dataset.from_tensor_slices(data).batch(4, drop_remainder=True).repeat()
-        infeed = names.ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
-        outfeed = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-        def dense(x, name, units, activation=tf.nn.relu):
-            draw = tf.glorot_uniform_initializer(seed=ord(name))
-            y = tf.layers.dense(x, units, activation, kernel_initializer=draw, name=name)
-            return ops.recomputation_checkpoint(y) if name in checkpoints else y
-
-        def first(x, labels):
-            return dense(dense(dense(x, "a", 40), "b", 30), "c", 20), labels
-
-        def last(x, labels):
-            logits = dense(dense(x, "d", 10), "e", 3, None)
-            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
-
-        def network():
-            return ops.pipeline(
-                [first, last],
-                gradient_accumulation_count=8,
-                repeat_count=2,
-                infeed_queue=infeed,
-                outfeed_queue=outfeed,
-                outfeed_loss=True,
-                pipeline_schedule=ops.PipelineSchedule.Sequential,
-                recomputation_mode=ops.RecomputationMode.RecomputeAndBackpropagateInterleaved,
-                optimizer_function=lambda loss: ops.OptimizerFunctionOutput(tf.train.MomentumOptimizer(0.1, 0.5), loss),
-            )
-
-        return run(names, network, outfeed, [infeed])
-
-    with hosted_names() as names:
-        plain, found = program(names, ()), program(names, ("a", "b", "d"))
-    np.testing.assert_array_equal(found.sent, plain.sent)
-    changes = (*INLINE, "use_synthetic_data=false", "data.shuffle=false", "numerics=off")
-    for ran, layers in ((plain, ()), (found, ("a", "b", "d"))):
-        twin = execute(load(*changes, at(*layers), text=MODEL))
-        for column in ("start", "end", "kind", "ipu", "stage", "micro_batch"):
-            np.testing.assert_array_equal(getattr(ran.timeline, column), getattr(twin.timeline.expanded(), column))
-        for stage, other in zip(ran.job.program.stages, twin.job.program.stages, strict=True):
-            assert stage.recompute == other.recompute
-            if layers:  # the last stage keeps less of its loss, and so more is alive beside that
-                assert stage.checkpoint_bytes + stage.cluster_bytes == other.checkpoint_bytes + other.cluster_bytes
-        if layers:
-            first, other = ran.job.program.stages[0], twin.job.program.stages[0]
-            assert (first.checkpoint_bytes, first.cluster_bytes) == (other.checkpoint_bytes, other.cluster_bytes)
+    plain, (found, twin) = in_two_stages(), in_two_stages("dense256", "dense64")
+    np.testing.assert_array_equal(found.sent, plain[0].sent)
+    for program, scenario in (plain, (found, twin)):
+        same_timeline(program.timeline, scenario.timeline.expanded(), training=True)
+    mine, other = (
+        [(amounts(stage.recompute), stage.checkpoint_bytes, stage.cluster_bytes) for stage in job.program.stages]
+        for job in (found.job, twin.job)
+    )
+    assert mine[0] == other[0]
+    assert mine[1][0] == other[1][0]
+    # The last stage keeps less of its loss, and so more is alive beside that.
+    assert sum(mine[1][1:]) == sum(other[1][1:])

@@ -101,16 +101,6 @@ def test_time_is_that_of_a_pipeline_with_as_many_places(load):
     assert longer.summary.makespan_cycles == (24 + 4 - 1) * 3000
 
 
-def test_they_keep_fewer_micro_batches_than_stages_in_turn(load):
-    count = "pipeline.gradient_accumulation_count=24"
-    in_turn = TIMED.replace("    - - {name: b", "    - {name: b").replace("      - {name: c", "    - {name: c")
-    held = []
-    for text, mapping in ((TIMED, "[0, [1, 2], 3]"), (in_turn, "[0, 1, 2, 3]")):
-        stages = execute(load(text, count, f"pipeline.device_mapping={mapping}")).memory.footprint.stages
-        held.append([stage.fifo_bytes for stage in stages])
-    assert held == [[40, 20, 20, 0], [60, 40, 20, 0]]
-
-
 def test_every_part_gets_the_whole_input_and_its_part_of_the_gradient(load):
     text = TIMED.replace("free", "m2000")
     experiment = load(text, "pipeline.gradient_accumulation_count=6")
@@ -156,6 +146,8 @@ def test_auto_sees_that_they_are_on_several_ipus(load):
 
 
 LISTS = "Pipeline stage list and device_id list must be the same length."
+LAST = "    - {name: d, forward: 1000, backward: 2000, gradient_bytes: 400 B, stash_bytes: 10 B}\n"
+TWICE = TIMED.replace(LAST, f"    - [{{name: e, forward: 1}}, {{name: f, forward: 1}}]\n{LAST}")
 
 
 @pytest.mark.parametrize(
@@ -164,71 +156,55 @@ LISTS = "Pipeline stage list and device_id list must be the same length."
         (
             TIMED,
             "[0, 1, 3]",
-            "pipeline.device_mapping.1",
+            ".1",
             "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs.",
         ),
-        (TIMED, "[0, [1], 3]", "pipeline.device_mapping.1", LISTS),
-        (TIMED, "[0, [1, 2, 3], 3]", "pipeline.device_mapping.1", LISTS),
-        (LAYERS, "[0, [1, 2], 3]", "pipeline.device_mapping.1", LISTS),
+        (TIMED, "[0, [1, 2, 3], 3]", ".1", LISTS),
+        (LAYERS, "[0, [1, 2], 3]", ".1", LISTS),
         (
             TIMED,
             "[0, [1, 2], [3]]",
-            "pipeline.device_mapping.2",
+            ".2",
             "expected one IPU for a stage that is no single layer of type parallel, got [3]",
         ),
-        (
-            TIMED,
-            "[0, [1, 1], 3]",
-            "pipeline.device_mapping",
-            "expected concurrent stages on an IPU each, got IPUs 1, 1",
-        ),
+        (TIMED, "[0, [1, 1], 3]", "", "expected concurrent stages on an IPU each, got IPUs 1, 1"),
         (
             TIMED,
             "[0, [1, 4], 3]",
-            "pipeline.device_mapping.1.1",
+            ".1.1",
             "expected an IPU from 0 to 3 of the device's 4, got 4; use a larger device, or another IPU",
         ),
+        (TIMED, "[0, [1, 2]]", "", "Each stage must be mapped to an IPU: 2 mappings != 3 stages"),
         (
-            TIMED,
+            TIMED.replace(LAST, ""),
             "[0, [1, 2]]",
-            "pipeline.device_mapping",
-            "Each stage must be mapped to an IPU: 2 mappings != 3 stages",
+            "",
+            "expected a single stage at either end of the pipeline, got concurrent stages",
         ),
     ],
 )
 def test_what_is_refused(load, text, mapping, place, message):
+    assert (f"pipeline.device_mapping{place}", message) in problems_of(load, text, mapping, "grouped")
+
+
+def problems_of(load, text, mapping, schedule):
+    changes = f"pipeline.device_mapping={mapping}", f"pipeline.schedule={schedule}"
     with pytest.raises(ScenarioError) as caught:
-        load(text, f"pipeline.device_mapping={mapping}", "pipeline.gradient_accumulation_count=6")
-    assert (place, message) in [(problem.key, problem.text) for problem in caught.value.problems]
+        load(text, *changes, "pipeline.gradient_accumulation_count=6")
+    return [(problem.key, problem.text) for problem in caught.value.problems]
 
 
-def test_the_ends_of_a_pipeline_are_single(load):
-    text = TIMED.replace(
-        "    - {name: d, forward: 1000, backward: 2000, gradient_bytes: 400 B, stash_bytes: 10 B}\n", ""
-    )
-    with pytest.raises(ScenarioError) as caught:
-        load(text, "pipeline.device_mapping=[0, [1, 2]]")
-    (problem,) = caught.value.problems
-    assert problem.text == "expected a single stage at either end of the pipeline, got concurrent stages"
-
-
-def test_interleaved_takes_concurrent_stages_once(load):
-    """Graphcore's compiler has all of them on one device, so that two would be on the same."""
-    text = TIMED.replace("    - {name: d", "    - [{name: e, forward: 1}, {name: f, forward: 1}]\n    - {name: d")
-    with pytest.raises(ScenarioError) as caught:
-        load(text, "pipeline.device_mapping=[0, [1, 2], [1, 2], 3]", "pipeline.schedule=interleaved")
-    (problem,) = caught.value.problems
-    assert problem.text.startswith("The pipelining schedule 'Interleaved' does not currently support multiple pipeline")
-
-
-def test_interleaved_training_refuses_a_concurrent_part_on_another_stages_ipu(load):
-    with pytest.raises(ScenarioError) as caught:
-        load(LAYERS, "pipeline.schedule=interleaved")  # [0, [1, 2, 0], 3]
-    (problem,) = caught.value.problems
-    assert problem.key == "pipeline.device_mapping"
-    assert problem.text == (
-        "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same device "
-        "for training graphs. Please use a different pipeline schedule."
-    )
+@pytest.mark.parametrize(
+    ("text", "mapping"), [(TWICE, "[0, [1, 2], [1, 2], 3]"), (LAYERS, "[0, [1, 2, 0], 3]")], ids=["in a row", "apart"]
+)
+def test_interleaved_training_refuses_two_parts_on_an_ipu(load, text, mapping):
+    """In Graphcore's compiler all parts of a stage are on one device, so that two such stages are on the same."""
+    assert problems_of(load, text, mapping, "interleaved") == [
+        (
+            "pipeline.device_mapping",
+            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
+            "device for training graphs. Please use a different pipeline schedule.",
+        )
+    ]
     inference = ("training=false", "optimizer=null", "pipeline.schedule=interleaved")
     assert not load(LAYERS, *inference).program.shape.training

@@ -1,6 +1,5 @@
 """What disturbances cost, to the cycle: closed forms where there are any, and longest paths of networkx elsewhere."""
 
-from collections import defaultdict
 from functools import cache
 from itertools import pairwise, product
 
@@ -10,28 +9,30 @@ import pytest
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.recovery import redone_work
 from ipusim.pipeline.plan import Sync
-from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
-from ipusim.runs.request.request import Request
-from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import draws_everything, sampled, slowest
+from tests.scenarios import job_from
 from tests.schedules import mapping_of
 from tests.timelines import check_tiling
 
 FORWARD, BACKWARD, TRANSFER = 100, 200, 60
+#: Times of passes beside which tensors of so many bytes take some.
+LONG, LARGE = (1000, 2000), 100_000
 
 
-def job_of(schedule, ipus, count, disturbances, sync=Sync.POINT_TO_POINT, **pipeline):
-    """Return the Job of equal stages, a stage an IPU, whose tensors take no time on the free system."""
-    mapping = mapping_of(schedule, ipus)
-    stages = [{"name": f"s{number}", "forward": FORWARD, "backward": BACKWARD} for number in range(len(mapping))]
+def job_of(
+    schedule, ipus, count, disturbances, sync=None, *, times=(FORWARD, BACKWARD), moved=1000, system="free", **pipeline
+):
+    """Return the Job of equal stages, a stage an IPU, each of which sends its neighbours so many bytes."""
+    mapping = pipeline.pop("device_mapping", mapping_of(schedule, ipus))
+    stages = [{"name": f"s{number}", "forward": times[0], "backward": times[1]} for number in range(len(mapping))]
     for one, other in pairwise(stages):
-        one["output_bytes"] = other["gradient_bytes"] = 1000
-    pipeline |= {"schedule": schedule, "sync": sync.value, "gradient_accumulation_count": count, "stages": stages}
-    pipeline["device_mapping"] = list(mapping)
-    data = {"system": {"name": "free"}, "pipeline": pipeline, "disturbances": disturbances}
-    return assemble(Request.from_dict(data))
+        one["output_bytes"] = other["gradient_bytes"] = moved
+    pipeline |= {"schedule": schedule, "gradient_accumulation_count": count, "stages": stages}
+    pipeline |= {"device_mapping": list(mapping)} | ({"sync": sync.value} if sync else {})
+    system = {"name": system} if isinstance(system, str) else system
+    return job_from({"system": system, "pipeline": pipeline, "disturbances": disturbances, "memory": "report"})
 
 
 def cycles_of(*of, **options):
@@ -65,52 +66,18 @@ def longest_path(ipus, count, slow, factor):
     ("factor", "slow"),
     [
         pytest.param(factor, slow, marks=() if (place + slow) % 2 == 0 else slowest)
-        for (place, factor), slow in product(enumerate((1.1, 1.25, 1.5)), range(5))
+        for (place, factor), slow in product(enumerate((1.1, 1.25, 1.5, 2, 3.5, 10)), range(5))
     ],
 )
-def test_a_slow_ipu_under_1f1b_by_its_position(slow, factor):
+def test_a_slow_ipu_under_1f1b_takes_the_longest_path(slow, factor):
     """m (f' + b') + (p - 1) (f + b) - (p - 1 - s) ((f' + b') - (f + b)) as long as neither f' nor b' is above f + b."""
-    count, both = 32, FORWARD + BACKWARD
+    both = FORWARD + BACKWARD
     more = round(both * factor) - both
-    assert BACKWARD * factor <= both
-    right = count * (both + more) + 4 * both - (4 - slow) * more
-    assert (
-        cycles_of("1f1b", 5, count, [{"ipu": slow, "slower": factor}]) == right == longest_path(5, count, slow, factor)
-    )
-
-
-@pytest.mark.parametrize("slow", range(4))
-@pytest.mark.parametrize("factor", [2, 3.5, 10])
-def test_a_very_slow_ipu_under_1f1b_takes_the_longest_path(slow, factor):
-    counts = 3, 8, 33
-    for count in counts if draws_everything() else counts[(slow + int(factor)) % 3 :][:1]:
-        found = cycles_of("1f1b", 4, count, [{"ipu": slow, "slower": factor}])
-        assert found == longest_path(4, count, slow, factor)
-
-
-LOCK_STEP = [name for name in registry.names() if Sync.LOCK_STEP in registry.find(name).syncs]
-
-
-@sampled(2)
-@pytest.mark.parametrize(
-    ("name", "which"),
-    [
-        pytest.param(name, which, marks=() if place % 2 == turn else slowest)
-        for (place, name), (turn, which) in product(enumerate(LOCK_STEP), enumerate((min, max)))
-    ],
-)
-def test_in_lock_step_a_slow_ipu_costs_its_excess_at_each_meeting_that_it_is_the_last_at(name, which):
-    slow = which(mapping_of(name, 4))
-    job = job_of(name, 4, 16, [{"ipu": slow, "slower": 1.75}], Sync.LOCK_STEP)
-    plan, lengths = job.whole.plan, defaultdict(int)
-    columns = (getattr(plan, of).tolist() for of in ("time_step", "ipu", "kind", "stage"))
-    for step, ipu, kind, stage in zip(*columns, strict=True):
-        cycles = job.costs.passes[kind, stage]
-        lengths[step, ipu] += -(-cycles * 7 // 4) if ipu == slow else cycles
-    longest = defaultdict(int)
-    for (step, _), cycles in lengths.items():
-        longest[step] = max(longest[step], cycles)
-    assert execute(job).timeline.makespan_cycles == sum(longest.values())
+    for count in (3, 8, 32):
+        right = longest_path(5, count, slow, factor)
+        assert cycles_of("1f1b", 5, count, [{"ipu": slow, "slower": factor}]) == right
+        if BACKWARD * factor <= both and count == 32:
+            assert right == count * (both + more) + 4 * both - (4 - slow) * more
 
 
 @pytest.mark.parametrize("ipus", [3, 4, 8])
@@ -176,21 +143,17 @@ def test_a_loss_costs_what_was_done_since_the_last_checkpoint_and_detection_and_
     assert execute(job, jump=False).timeline == timeline.expanded()
 
 
-def on_eight(count, mapping, disturbances, sync, executions):
+def on_eight(mapping, disturbances, sync):
     """Return the run of five stages whose tensors take time, on eight IPUs in one order whatever the mapping."""
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(5)]
-    for one, other in pairwise(stages):
-        one["output_bytes"] = other["gradient_bytes"] = 100_000
-    pipeline = {"schedule": "1f1b" if sync is Sync.POINT_TO_POINT else "grouped", "sync": sync.value}
-    pipeline |= {"gradient_accumulation_count": count, "repeat_count": executions, "stages": stages}
-    pipeline["device_mapping"] = mapping
     system = {"name": "pod16", "auto_select_ipus": 8, "selection_order": "SNAKE"}
-    return execute(assemble(Request.from_dict({"system": system, "pipeline": pipeline, "disturbances": disturbances})))
+    schedule = "1f1b" if sync is Sync.POINT_TO_POINT else "grouped"
+    options = {"times": LONG, "moved": LARGE, "system": system, "repeat_count": 4, "device_mapping": mapping}
+    return execute(job_of(schedule, 5, 10, disturbances, sync, **options))
 
 
 @cache
 def undisturbed(sync):
-    return on_eight(10, [0, 1, 2, 3, 4], [], sync, 4)
+    return on_eight([0, 1, 2, 3, 4], [], sync)
 
 
 @pytest.mark.parametrize(
@@ -202,12 +165,12 @@ def undisturbed(sync):
 )
 def test_behind_a_loss_a_run_takes_the_routes_of_the_spare_ipu(sync, ipu):
     """Executions done again, and all that follow, are those of a pipeline whose stage is on the spare one."""
-    count, after = 10, [number if number != ipu else 5 for number in range(5)]
-    plain, other = undisturbed(sync), on_eight(count, after, [], sync, 4)
+    after = [number if number != ipu else 5 for number in range(5)]
+    plain, other = undisturbed(sync), on_eight(after, [], sync)
     once, spare = (find_execution(run.timeline, 1).start for run in (plain, other))
     assert once != spare
     lost = {"ipu": ipu, "lost": 2 * once + 500, **LOSS, "checkpoint_every": 2, "spare": True}
-    run = on_eight(count, [0, 1, 2, 3, 4], [lost], sync, 4)
+    run = on_eight([0, 1, 2, 3, 4], [lost], sync)
     timeline = run.timeline.expanded()
     assert timeline.makespan_cycles == check_tiling(timeline) == lost["lost"] + 1000 + 2 * spare
     assert [find_execution(timeline, number).execution_cycles for number in range(4)] == [once, once, spare, spare]
@@ -226,44 +189,35 @@ def test_behind_a_loss_a_run_takes_the_routes_of_the_spare_ipu(sync, ipu):
     assert execute(run.job, jump=False).timeline == timeline
 
 
+#: Bytes of the optimizer state of five stages, the most on the IPU that is lost.
+STATE = 1 << 20, 8 << 20, 1 << 20, 1 << 20, 1 << 20
+
+
 @pytest.mark.parametrize("slower", [1, 10])
 def test_a_spare_ipu_uses_the_streaming_memory_beside_it(slower):
     """That of the second machine, which may be slow: executions are those of a pipeline whose stage is there."""
-    dense = [{"name": name, "type": "dense", "units": 64, "activation": "tanh"} for name in "abcd"]
-    far = [{"name": "scores", "type": "dense", "units": 3}, {"name": "far", "type": "softmax_cross_entropy"}]
     system = {"name": "bow_pod16", "auto_select_ipus": 8, "enable_remote_buffers": True, "selection_order": "SNAKE"}
-    pipeline = {"splits": ["b", "c", "d", "scores"], "gradient_accumulation_count": 10, "repeat_count": 4}
-    data = {
-        "system": system,
-        "data": {"type": "synthetic", "shape": [64], "classes": 3, "samples": 80},
-        "model": {"layers": [*dense, *far]},
-        "pipeline": pipeline | {"offload_weight_update_variables": True},
-        "optimizer": {"type": "adam", "learning_rate": 0.01},
-        "numerics": "off",
-        "disturbances": [{"streaming_memory": 1, "slower": slower}],
-    }
-    plain, there = (
-        execute(assemble(Request.from_dict(data | {"pipeline": {**data["pipeline"], "device_mapping": mapping}})))
-        for mapping in ([0, 1, 2, 3, 4], [0, 5, 2, 3, 4])
-    )
+    stage = {"forward": 1000, "backward": 2000, "update": 500, "parameter_bytes": "1 MiB"}
+    pipeline = {"gradient_accumulation_count": 10, "repeat_count": 4, "offload_weight_update_variables": True}
+    pipeline["stages"] = [{"name": f"s{number}", "state_bytes": size, **stage} for number, size in enumerate(STATE)]
+
+    def run(mapping, *lost):
+        asked = {"system": system, "pipeline": {**pipeline, "device_mapping": mapping}}
+        return execute(job_from(asked | {"disturbances": [{"streaming_memory": 1, "slower": slower}, *lost]}))
+
+    plain, there = run([0, 1, 2, 3, 4]), run([0, 5, 2, 3, 4])
     lost = {"ipu": 1, "lost": plain.timeline.makespan_cycles // 2, "checkpoint_every": 2, "spare": True}
-    run = execute(assemble(Request.from_dict(data | {"disturbances": [*data["disturbances"], lost]})))
-    lengths = [find_execution(of.timeline, 3).execution_cycles for of in (plain, there, run)]
+    lengths = [find_execution(of.timeline, 3).execution_cycles for of in (plain, there, run([0, 1, 2, 3, 4], lost))]
     assert lengths[0] != lengths[1] == lengths[2]
 
 
 @pytest.mark.parametrize(("slow", "behind"), [({"ipu": 1, "slower": 2}, 1), ({"ipu": 3, "slower": 3}, 3)])
 def test_what_slows_an_ipu_stays_behind_where_it_is_replaced(slow, behind):
     """A slow IPU no longer counts where a spare one takes its place, and a slow spare one counts from then on."""
-    stages = [{"name": f"s{number}", "forward": FORWARD, "backward": BACKWARD} for number in range(3)]
-    pipeline = {"gradient_accumulation_count": 12, "repeat_count": 3, "stages": stages}
-    data = {"system": {"name": "free", "auto_select_ipus": 4}, "pipeline": pipeline}
     lost = {"ipu": 1, "lost": 2000, "restart": 300, "checkpoint_every": 3, "spare": True}
-    run, steady = (
-        execute(assemble(Request.from_dict(data | {"disturbances": of})))
-        for of in ([slow, lost], [{"ipu": 1, "slower": behind}])
-    )
-    assert run.timeline.makespan_cycles == 2300 + steady.timeline.makespan_cycles
+    options = {"system": {"name": "free", "auto_select_ipus": 4}, "repeat_count": 3}
+    run, steady = (cycles_of("grouped", 3, 12, of, **options) for of in ([slow, lost], [{"ipu": 1, "slower": behind}]))
+    assert run == 2300 + steady
 
 
 def test_losses_come_one_after_the_other_and_while_another_is_being_mended():
@@ -277,14 +231,10 @@ def test_losses_come_one_after_the_other_and_while_another_is_being_mended():
     assert redone_work(timeline) == ((begins, begins + first), (9 * ONE + 1000, 9 * ONE + 1000 + lost))
 
 
-def on_m2000(count, disturbances, machine="m2000", ipus=4, **pipeline):
+def on_m2000(count, disturbances, schedule="grouped", machine="m2000", ipus=4):
     """Return the Timeline of stages whose tensors take time on the links of a machine, four on those of an m2000."""
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(ipus)]
-    for one, other in pairwise(stages):
-        one["output_bytes"] = other["gradient_bytes"] = 100_000
-    pipeline |= {"gradient_accumulation_count": count, "stages": stages}
-    data = {"system": {"name": machine}, "pipeline": pipeline, "disturbances": disturbances}
-    timeline = execute(assemble(Request.from_dict(data)), jump=False).timeline
+    job = job_of(schedule, ipus, count, disturbances, times=LONG, moved=LARGE, system=machine)
+    timeline = execute(job, jump=False).timeline
     assert check_tiling(timeline) == timeline.makespan_cycles
     return timeline
 
@@ -295,17 +245,15 @@ DEAD = {"link": [1, 2], "dead": True}
 @pytest.mark.parametrize("schedule", ["grouped", "1f1b"])
 def test_a_dead_cable_cannot_be_slower(schedule):
     """Its detour goes over other cables."""
-    dead, both = (on_m2000(8, of, schedule=schedule) for of in ([DEAD], [DEAD, {"link": [1, 2], "slower": 9}]))
-    assert dead == both
-    rung = {"link": [0, 1], "dead": True}
-    dead, both = (on_m2000(8, of, schedule=schedule) for of in ([rung], [rung, {"link": [0, 1], "slower": 9}]))
-    assert dead == both
+    for dead in (DEAD, {"link": [0, 1], "dead": True}):
+        slower = {"link": dead["link"], "slower": 9}
+        assert on_m2000(8, [dead], schedule) == on_m2000(8, [dead, slower], schedule)
 
 
 @cache
 def alive_and_dead():
     """Return the Timelines of a run of merged copies, and of it without a cable."""
-    return tuple(on_m2000(16, of, schedule="grouped") for of in ([], [DEAD]))
+    return tuple(on_m2000(16, of) for of in ([], [DEAD]))
 
 
 @pytest.mark.parametrize("step", [9, 10, 15])
@@ -319,14 +267,14 @@ def test_a_merged_copy_is_sent_again_where_a_cable_of_it_dies_under_way(step, pa
     last = int(ends[(ends > first) & (ends < begins[0][step + 1])].max())
     dies = first + int(part * (last - first))
     begin, copy = (dies, step) if dies < last else (int(begins[0][step + 1]), step + 1)
-    run = on_m2000(16, [DEAD | {"from": dies}], schedule="grouped")
+    run = on_m2000(16, [DEAD | {"from": dies}])
     assert run.makespan_cycles == begin + dead.makespan_cycles - int(begins[1][copy])
 
 
 @pytest.mark.parametrize("later", [0, 1])
 def test_a_merged_copy_is_sent_again_whatever_cables_die_before_that_it_does_not_take(later):
     """Of eight IPUs in SNAKE order none sends from 4 to 7."""
-    machine = {"machine": "pod16", "ipus": 8, "schedule": "grouped"}
+    machine = {"machine": "pod16", "ipus": 8}
     plain = on_m2000(16, [], **machine)
     begin = int(plain.start[plain.rows(SpanKind.SYNC)][12])
     links = plain.rows(SpanKind.LINK)
@@ -341,11 +289,10 @@ def test_a_merged_copy_is_sent_again_whatever_cables_die_before_that_it_does_not
 @pytest.mark.parametrize("part", [0.01, 0.5, 0.99])
 def test_a_tensor_is_sent_again_where_a_cable_of_its_way_dies(part):
     """Of one micro-batch, whose tensors are alone: from the death on it takes its way with a dead cable."""
-    options = {"schedule": "1f1b", "sync": "point_to_point"}
-    plain, dead = (on_m2000(1, of, **options) for of in ([], [DEAD]))
+    plain, dead = (on_m2000(1, of, "1f1b") for of in ([], [DEAD]))
     sends = [run.rows(SpanKind.SEND) for run in (plain, dead)]
     begin, end = int(plain.start[sends[0][1]]), int(plain.end[sends[0][1]])
     dies = begin + int(part * (end - begin))
-    run = on_m2000(1, [DEAD | {"from": dies}], **options)
+    run = on_m2000(1, [DEAD | {"from": dies}], "1f1b")
     assert run.makespan_cycles == dies + dead.makespan_cycles - int(dead.start[sends[1][1]])
-    assert on_m2000(1, [DEAD | {"from": plain.makespan_cycles}], **options).makespan_cycles == plain.makespan_cycles
+    assert on_m2000(1, [DEAD | {"from": plain.makespan_cycles}], "1f1b").makespan_cycles == plain.makespan_cycles

@@ -1,5 +1,7 @@
 """The selection order that a run names as faster, against runs of scenarios in each order."""
 
+from itertools import pairwise
+
 import pytest
 
 from ipusim.api import Request, assemble, execute, hardware
@@ -11,18 +13,10 @@ from tests.scenarios import SCENARIOS
 
 def request(moved, *, ipus=4, stages=4, order="SNAKE", weights=0, **more):
     """Return a pipeline whose stages pass on tensors of ``moved`` bytes each, with ``weights`` bytes of gradients."""
-    known = [
-        {
-            "name": f"s{stage}",
-            "forward": 1000,
-            "backward": 2000,
-            "parameter_bytes": weights,
-            "accumulator_bytes": weights,
-        }
-        | ({"output_bytes": moved[stage]} if stage < stages - 1 else {})
-        | ({"gradient_bytes": moved[stage - 1]} if stage else {})
-        for stage in range(stages)
-    ]
+    stage = {"forward": 1000, "backward": 2000, "parameter_bytes": weights, "accumulator_bytes": weights}
+    known = [{"name": f"s{number}", **stage} for number in range(stages)]
+    for (one, other), size in zip(pairwise(known), moved, strict=True):
+        one["output_bytes"] = other["gradient_bytes"] = size
     pipeline = {"gradient_accumulation_count": 8, "repeat_count": 2, "stages": known}
     return Request.from_dict(
         {
@@ -92,9 +86,3 @@ def test_orders_of_a_long_run_are_compared_by_an_estimate_which_says_so(monkeypa
     assert estimated.faster_order.saved == pytest.approx(exact.saved, rel=1e-9)
     words = dict(verdict_table(estimated).rows)["selection order"]
     assert words.endswith("less time per weight update, estimated only from copies and sums of gradients")
-
-
-def test_the_bubble_of_the_verdict_is_the_share_of_time_without_arithmetic():
-    """Eight micro-batches and three ramps of 3,000 cycles on each of four IPUs: 3 of 11 parts of the time."""
-    words = dict(verdict_table(execute(assemble(ASKED["no copies"].replace({"system.name": "free"}))).summary).rows)
-    assert words["bubble"] == f"{3 / 11:.1%} of the IPUs' time is without arithmetic, weight updates left out"

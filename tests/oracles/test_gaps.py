@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.analysis.gaps import gaps_in_main
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.execute import execute
 from ipusim.runs.request.figure_names import figure_of
@@ -18,7 +17,6 @@ from ipusim.timeline.time_parts import TimePart
 from tests.effort import sampled
 from tests.oracles.test_waterfall import BACKWARD, FORWARD, job_of
 from tests.properties.test_waterfall import odd_job
-from tests.scenarios import job_from
 
 PASSES = SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT, SpanKind.WEIGHT_GRADIENT
 
@@ -79,28 +77,6 @@ def test_the_ipu_that_waits_least_in_main_says_the_gaps(name, sync):
     assert found[TimePart.FILL_AND_DRAIN] >= 0
 
 
-def parts(schedule, ipus, sync, count, executions=1):
-    """Return fill and drain, and gaps in main, of stages of equal times, an IPU each."""
-    job = job_of(schedule, [(FORWARD, BACKWARD)] * ipus, sync, count=count, repeat_count=executions)
-    found = execute(job).summary.waterfall.cycles
-    return found[TimePart.FILL_AND_DRAIN], found[TimePart.GAPS_IN_MAIN]
-
-
-@pytest.mark.parametrize("executions", [1, 3, 40])
-@pytest.mark.parametrize("count", [16, 4096])
-def test_interleaved_on_four_ipus_in_lock_step_by_hand(count, executions):
-    """A forward pass and a backward pass meet in every time-step of main, so that forward waits for backward.
-
-    4 time-steps of forward passes alone and 2 of both are the ramp-up, 6 of backward passes the ramp-down; of these 12
-    the first IPU runs 3 forward and 3 backward passes. Main has 2 (m - 3) time-steps of a backward pass's length, an
-    IPU's forward passes in half of them.
-    """
-    ramps = 4 * FORWARD + 2 * BACKWARD + 6 * BACKWARD - 3 * (FORWARD + BACKWARD)
-    gaps = (count - 3) * (BACKWARD - FORWARD)
-    found = parts("interleaved", 4, Sync.LOCK_STEP, count, executions)
-    assert found == (executions * ramps, executions * gaps)
-
-
 @pytest.mark.parametrize("count", [16, 4096])
 @pytest.mark.parametrize("ipus", [2, 4])
 @pytest.mark.parametrize(
@@ -118,34 +94,9 @@ def test_interleaved_on_four_ipus_in_lock_step_by_hand(count, executions):
 def test_a_ramp_of_a_pass_each_way_is_all_that_these_wait_by_hand(schedule, sync, ipus, count):
     """The last IPU begins p - 1 forward passes late, and what it ends with is p - 1 backward passes from the end."""
     count -= count % (2 * ipus - 1) if schedule == "popart" else 0
-    assert parts(schedule, ipus, sync, count) == ((ipus - 1) * (FORWARD + BACKWARD), 0)
-
-
-@pytest.mark.parametrize("count", [16, 4096])
-@pytest.mark.parametrize("schedule", ["sequential", "sharded"])
-def test_one_micro_batch_at_a_time_leaves_gaps_alone_in_lock_step_by_hand(schedule, count):
-    """Its one slot is filled in every time-step, so that all is main; each IPU waits for the three others."""
-    assert parts(schedule, 4, Sync.LOCK_STEP, count) == (0, 3 * count * (FORWARD + BACKWARD))
-    # In point-to-point the last IPU's way to its first pass and the way back from its last one are the ramps.
-    ramps = 3 * (FORWARD + BACKWARD)
-    assert parts(schedule, 4, Sync.POINT_TO_POINT, count) == (ramps, (count - 1) * ramps)
-
-
-@pytest.mark.parametrize("count", [6, 16, 4096])
-def test_1f1b_on_two_ipus_in_lock_step_by_hand(count):
-    """In main the first IPU has nothing in every third time-step, in which the second has a pass each way."""
-    whole = FORWARD + BACKWARD
-    assert parts("1f1b", 2, Sync.LOCK_STEP, count) == (2 * whole, (count // 2 - 2) * whole)
-
-
-def test_without_a_main_phase_there_are_no_gaps():
-    """Of one micro-batch each IPU has ended its last pass when the next begins its first one."""
-    stages = [{"name": f"s{number}", "forward": FORWARD} for number in range(3)]
-    pipeline = {"schedule": "gpipe", "sync": "point_to_point", "gradient_accumulation_count": 1, "stages": stages}
-    run = execute(job_from({"system": {"name": "free"}, "training": False, "pipeline": pipeline}))
-    assert gaps_in_main(run.timeline) == 0
-    cycles = run.summary.waterfall.cycles
-    assert (cycles[TimePart.FILL_AND_DRAIN], cycles[TimePart.GAPS_IN_MAIN]) == (2 * FORWARD, 0)
+    found = execute(job_of(schedule, [(FORWARD, BACKWARD)] * ipus, sync, count=count)).summary.waterfall.cycles
+    assert found[TimePart.FILL_AND_DRAIN] == (ipus - 1) * (FORWARD + BACKWARD)
+    assert found[TimePart.GAPS_IN_MAIN] == 0
 
 
 def test_each_part_has_a_key_of_its_own_that_scenarios_expect():

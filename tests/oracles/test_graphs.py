@@ -1,6 +1,5 @@
-"""Routes and circles, against networkx."""
+"""Routes around dead cables, and circles, against networkx."""
 
-from functools import lru_cache
 from itertools import pairwise, product
 
 import networkx as nx
@@ -37,34 +36,6 @@ def shortest_paths(graph: nx.Graph, source: int) -> dict[int, list[int]]:
         target: min(paths, key=lambda path: (path[1:2] != [path[0] ^ 1], path))
         for target, paths in nx.single_source_all_shortest_paths(graph, source)
     }
-
-
-@lru_cache
-def shortest(topology: Topology) -> dict[tuple[int, int], list[int]]:
-    """The shortest path of each pair."""
-    graph = graph_of(topology)
-    return {(source, to): path for source in topology.ipus for to, path in shortest_paths(graph, source).items()}
-
-
-@sampled(3)
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("name", MACHINES)
-def test_every_route_of_every_machine_is_the_path_that_networkx_finds(name: str, order: str) -> None:
-    """On one pod at most: between pods a route is put together of routes in them.
-
-    From every fourth IPU of large machines by default, and from others under each order and on each machine.
-    """
-    begin = ([*MACHINES].index(name) + [*ORDERS].index(order)) % 4
-    for size in MACHINES[name].sizes:
-        if size <= POD_IPUS:
-            system = build_system(name, mapping=range(size), ipus=size, selection_order=order)
-            assert isinstance(system.topology, Topology)
-            paths = shortest(system.topology)
-            sources = range(size) if size <= 16 or draws_everything() else range(begin, size, 4)
-            for source, target in product(sources, range(size)):
-                route = system.route(source, target)
-                path = paths[system.ipus[source], system.ipus[target]]
-                assert [(hop.source, hop.target) for hop in route] == [*pairwise(path)]
 
 
 def slowest(system, route):
@@ -133,15 +104,6 @@ def test_the_cable_that_cuts_an_ipu_off_is_refused_by_name() -> None:
     assert system.disturbed([Dead((1, 3), True), Dead((2, 3), False)]).route(3, 1) == system.disturbed(
         [Dead((1, 3), True)]
     ).route(3, 1)
-
-
-@pytest.mark.parametrize("first", [0, 8, 16, 48])
-def test_every_route_of_a_part_of_a_machine_is_the_path_that_networkx_finds(first: int) -> None:
-    topology = Topology(first, 16)
-    paths = shortest(topology)
-    assert len(paths) == 16 * 16
-    for (source, target), path in paths.items():
-        assert [(hop.source, hop.target) for hop in topology.route(source, target)] == [*pairwise(path)]
 
 
 WAITS = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=4).map(tuple), max_size=10)

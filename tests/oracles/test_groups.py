@@ -14,7 +14,6 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules.registry import find
 from tests.effort import draws_everything, sampled
-from tests.oracles.test_point_to_point import free, most_kept
 from tests.scenarios import GOLDEN
 
 with (GOLDEN / "interleaved_digests.csv").open(newline="") as file:
@@ -104,23 +103,6 @@ def test_groups_of_any_size_are_laid_out_as_megatron_does(ipus):
                 else:
                     with pytest.raises(UnsupportedProgramError if size < ipus else CountError):
                         schedule.order(shape)
-
-
-@pytest.mark.parametrize(("ipus", "chunks"), [(2, 2), (4, 2), (3, 3), (5, 2), (4, 4)])
-def test_groups_wait_as_long_whatever_their_size_unless_they_are_smaller_than_the_ipus(ipus, chunks):
-    """(N - 1)(f + b) of a chunk, and (f + b) more for each chunk but one and each micro-batch that a group lacks of N.
-
-    2 (N - rank - 1) + (v - 1) g + 1 forward passes go ahead, of groups of g.
-    """
-    mapping = tuple(range(ipus)) * chunks
-    for count in (count for count in range(1, 3 * ipus + 3) if count % max(1, count // ipus) == 0):
-        size = count // max(1, count // ipus)
-        for forward, backward in ((1, 2), (2, 1)):
-            idle = (ipus - 1 + (chunks - 1) * max(0, ipus - count)) * (forward + backward)
-            busy = count * chunks * (forward + backward)
-            assert free("interleaved_1f1b", mapping, count, (forward, backward)) == busy + idle
-        ahead = [min(count * chunks, 2 * (ipus - rank - 1) + (chunks - 1) * size + 1) for rank in range(ipus)]
-        assert most_kept("interleaved_1f1b", mapping, count, "B") == ahead
 
 
 def test_a_group_that_is_too_small_is_refused_at_its_key_and_without_effect_elsewhere():

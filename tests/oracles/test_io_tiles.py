@@ -1,18 +1,14 @@
 """I/O tiles: what they take from the computation, what they hide, and that nothing is learnt otherwise."""
 
-import math
 from dataclasses import replace
 
 import pytest
 
 from ipusim.app.scenario.problems import ScenarioError
-from ipusim.base.errors import OutOfMemoryError
 from ipusim.hardware.generations import GC200
-from ipusim.pricing.planner.plan import plan_product
-from ipusim.pricing.planner.product import Product
+from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.machine_costs import vector_operations, work_cycles
 
 #: 4,000 and 2,000 cycles for an element at 1 GHz; the host needs one cycle for each. Tensors between stages are empty.
 TIMED = """
@@ -82,29 +78,17 @@ def test_it_is_faster_than_feeds_between_the_passes(load):
 
 
 def test_fewer_tiles_compute_and_hold_memory(load):
-    """Every term of a pass by its formula, on 1472 - 72 tiles."""
+    """1472 - 72 of them: a pass is priced on an IPU that has no more."""
     result, plain = (execute(load(LAYERS, *changes)) for changes in ((), OFF))
-    tiles = 1400
-
-    fewer = replace(GC200, tiles=tiles)
-
-    def cycles(work):
-        (product,) = work.products
-        planned = plan_product(Product(m=product.n, k=product.k, n=product.m, itemsize=4), fewer).cycles
-        vector = vector_operations(work) + 0.7 * work.vector.transcendentals  # which take 4.7
-        return 900 + planned + math.ceil(614.6 * work.compute_sets) + math.ceil(vector * 3.053 / (tiles * 2))
-
-    for stage, profile in enumerate(result.job.program.stages):
-        rows = (result.timeline.kind == SpanKind.FORWARD) & (result.timeline.stage == stage)
-        (length,) = set((result.timeline.end[rows] - result.timeline.start[rows]).tolist())
-        rows = (plain.timeline.kind == SpanKind.FORWARD) & (plain.timeline.stage == stage)
-        (before,) = set((plain.timeline.end[rows] - plain.timeline.start[rows]).tolist())
-        *dense, last = profile.forward
-        whole = [*dense, last] if stage == 0 else dense
-        loss = 0 if stage == 0 else work_cycles(last, fewer)
-        assert length == sum(cycles(work) for work in whole) + loss >= before
-        assert stage or length > before
-    assert result.memory.sram_bytes == tiles * 624 * 1024
+    lengths = [
+        [set((timeline.end[rows] - timeline.start[rows]).tolist()) for rows in of_stages]
+        for timeline in (result.timeline, plain.timeline)
+        for of_stages in [[(timeline.kind == SpanKind.FORWARD) & (timeline.stage == stage) for stage in range(2)]]
+    ]
+    for found, ipu in zip(lengths, (replace(GC200, tiles=1400), GC200), strict=True):
+        assert found == [{pass_cycles(stage.forward, ipu)} for stage in result.job.program.stages]
+    assert lengths[0] != lengths[1]
+    assert result.memory.sram_bytes == 1400 * 624 * 1024
     assert plain.memory.sram_bytes == 1472 * 624 * 1024
 
 
@@ -140,30 +124,9 @@ def test_feeds_are_placed_up_to_the_proportion(load):
         assert experiment.program.shape.overlapped_io is placed
 
 
-def refused(load, *changes):
+def test_tiles_that_are_not_set_aside_have_no_operations(load):
     with pytest.raises(ScenarioError) as caught:
-        load(TIMED, *changes)
+        load(TIMED, "system.io_tiles.num_io_tiles=0")
     (problem,) = caught.value.problems
-    return problem.key, problem.text
-
-
-def test_what_is_refused(load):
-    assert refused(load, "system.io_tiles.num_io_tiles=0") == (
-        "system.io_tiles.place_ops_on_io_tiles",
-        "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0",
-    )
-    key, text = refused(load, "pipeline.schedule=sequential")
-    assert key == "pipeline.schedule"
-    assert text.endswith("by the schedule grouped only, not by sequential.")
-    key, text = refused(load, "pipeline.gradient_accumulation_count=4")
-    assert key == "pipeline.gradient_accumulation_count"
-    assert text.startswith("The number of iterations of the pipeline must be at least 6, but it is 4. ")
-    assert text.endswith("The nearest counts of grouped: 8.")
-
-
-def test_memory_is_judged_without_the_io_tiles(load):
-    """868 MiB in 1408 tiles of 624 KiB, which are 858 MiB; all 1472 have 897 MiB."""
-    stages = TIMED.replace("backward: 2000", "backward: 2000, parameter_bytes: 434 MiB, accumulator_bytes: 434 MiB")
-    with pytest.raises(OutOfMemoryError):
-        execute(load(stages))
-    execute(load(stages, *OFF))
+    assert problem.key == "system.io_tiles.place_ops_on_io_tiles"
+    assert problem.text == "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0"

@@ -9,7 +9,6 @@ from autograd import grad as autograd_grad
 from scipy.linalg import subspace_angles
 from scipy.signal import correlate
 from scipy.special import erf, expit, log_softmax
-from scipy.stats import norm, zscore
 
 from ipusim.model.functions.counting import count_passes
 from ipusim.model.layers.activations import ACTIVATIONS, activate, pull_back
@@ -46,41 +45,29 @@ from tests.formulas import (
     window_attention,
 )
 
-Z = np.linspace(-6, 6, 101)
-
 
 def drawn(layer, shape, seed=0):
     rng = np.random.default_rng(seed)
     return {name: rng.standard_normal(size) for name, size in layer.parameter_shapes(shape).items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [
-        ("identity", lambda z: z),
-        ("relu", lambda z: np.where(z > 0, z, 0)),
-        ("tanh", np.tanh),
-        ("sigmoid", expit),
-        ("hard_sigmoid", lambda z: np.minimum(1, np.maximum(0, z / 5 + 0.5))),
-        ("swish", lambda z: z * expit(z)),
-        ("gelu", lambda z: z / 2 * (1 + np.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))),
-        ("gelu_erf", lambda z: z / 2 * (1 + erf(z / math.sqrt(2)))),
-    ],
-)
-def test_activations(name, right):
-    y, _ = activate(name, Z.copy())
-    np.testing.assert_allclose(y, right(Z), rtol=1e-12, atol=1e-15)
+VALUES = {
+    "identity": lambda z: z,
+    "relu": lambda z: np.where(z > 0, z, 0),
+    "tanh": np.tanh,
+    "sigmoid": expit,
+    "hard_sigmoid": lambda z: np.minimum(1, np.maximum(0, z / 5 + 0.5)),
+    "swish": lambda z: z * expit(z),
+    "gelu": lambda z: z / 2 * (1 + np.tanh(0.7978845608028654 * (z + 0.044715 * z**3))),
+    "gelu_erf": lambda z: z / 2 * (1 + erf(z / math.sqrt(2))),
+}
 
 
-def test_no_activation_is_left_out_above():
-    assert len(ACTIVATIONS) == 8
-
-
-def test_the_slope_of_exact_gelu_is_that_of_the_normal_distribution():
-    _, kept = activate("gelu_erf", Z.copy())
-    np.testing.assert_allclose(
-        pull_back("gelu_erf", kept, np.ones_like(Z)), norm.cdf(Z) + Z * norm.pdf(Z), rtol=1e-12, atol=1e-15
-    )
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name):
+    z = np.linspace(-6, 6, 101)
+    y, _ = activate(name, z.copy())
+    np.testing.assert_allclose(y, VALUES[name](z), rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", ["sigmoid", "tanh", "swish", "gelu", "gelu_erf", "hard_sigmoid"])
@@ -100,12 +87,9 @@ def test_embedding_equals_a_product_with_one_hot_rows():
     y, saved = layer.forward(parameters, ids)
     np.testing.assert_array_equal(y, one_hot @ parameters["W"])
     weight = np.random.default_rng(1).standard_normal((2, 3, 3))
-    _, gradients = layer.backward(parameters, saved, weight, need_input_gradient=False)
+    grad_ids, gradients = layer.backward(parameters, saved, weight)
     np.testing.assert_allclose(gradients["W"], np.einsum("btv,btd->vd", one_hot, weight), rtol=1e-14, atol=1e-15)
-
-
-def normalised(values, epsilon):
-    return [(v - sum(values) / len(values)) for v in values] / np.sqrt(np.var(values) + epsilon)
+    np.testing.assert_array_equal(grad_ids, np.zeros((2, 3)))
 
 
 @pytest.mark.parametrize(
@@ -125,32 +109,19 @@ def test_normalisations_element_by_element(layer, groups):
     x = np.random.default_rng(2).standard_normal((3, 4, 6))
     gamma, beta = np.arange(6) - 2.5, np.arange(6) * 0.1
     right = np.empty_like(x)
-    for sample in range(3):
-        for group in groups:
-            for (place, channel), value in zip(group, normalised([x[(sample, *at)] for at in group], 0.5), strict=True):
-                right[sample, place, channel] = value * gamma[channel] + beta[channel]
+    for places, channels in (zip(*group, strict=True) for group in groups):
+        own = x[:, places, channels]
+        found = (own - own.mean(axis=1, keepdims=True)) / np.sqrt(own.var(axis=1, keepdims=True) + 0.5)
+        right[:, places, channels] = found * gamma[[*channels]] + beta[[*channels]]
     y, _ = layer.forward({"gamma": gamma, "beta": beta}, x)
     np.testing.assert_allclose(y, right, rtol=1e-12, atol=1e-14)
 
 
-def test_batch_normalisation_is_that_of_the_whole_micro_batch():
-    """SciPy's z-scores of every channel, over all samples and places, where epsilon is as good as nothing."""
-    x = np.random.default_rng(2).standard_normal((3, 4, 5, 6)) * 7 + 3
-    gamma, beta = np.arange(6) - 2.5, np.arange(6) * 0.1
-    y, _ = BatchNorm(1e-12).forward({"gamma": gamma, "beta": beta}, x)
-    np.testing.assert_allclose(y, zscore(x, axis=(0, 1, 2)) * gamma + beta, rtol=1e-10, atol=1e-12)
-    apart = [BatchNorm(1e-12).forward({"gamma": gamma, "beta": beta}, x[at : at + 1])[0] for at in range(3)]
-    assert np.abs(np.concatenate(apart) - y).max() > 0.1
-
-
 def test_positions_are_the_first_ones_and_their_copy():
     x = np.arange(2.0 * 5 * 3).reshape(2, 5, 3)
-    y, saved = TakePositions(2).forward({}, x)
-    assert y.tolist() == [[[0, 1, 2], [3, 4, 5]], [[15, 16, 17], [18, 19, 20]]]
+    y, _ = TakePositions(2).forward({}, x)
+    np.testing.assert_array_equal(y, x[:, :2])
     assert y.base is None
-    assert TakePositions(2).backward({}, saved, y)[0].tolist() == [
-        [*y[sample].tolist(), *[[0, 0, 0]] * 3] for sample in range(2)
-    ]
 
 
 def test_masked_cross_entropy_is_the_mean_over_the_first_positions():
@@ -187,22 +158,6 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
-def test_convolution_by_plain_loops(size, window, strides, padding):
-    layer = Conv2D(4, window, strides, padding)
-    x = np.random.default_rng(3).standard_normal((2, *size, 3))
-    parameters = drawn(layer, x.shape[1:])
-    y, _ = layer.forward(parameters, x)
-    image = padded(x, window, strides, padding, 0)
-    assert y.shape == (2, *layer.output_shape((*size, 3)))
-    for sample, row, column, filter_ in np.ndindex(y.shape):
-        total = parameters["b"][filter_]
-        for i, j, channel in np.ndindex(*window, 3):
-            pixel = image[sample, row * strides[0] + i, column * strides[1] + j, channel]
-            total += pixel * parameters["W"][i, j, channel, filter_]
-        assert y[sample, row, column, filter_] == pytest.approx(total, rel=1e-12, abs=1e-13)
-
-
-@pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
 def test_transposed_convolution_by_plain_loops(size, window, strides, padding):
     """Every element adds the kernel where its window lies in the output, but for what lies in the padding."""
     layer = Conv2DTranspose(3, window, strides, padding)
@@ -227,13 +182,14 @@ def test_transposed_convolution_by_plain_loops(size, window, strides, padding):
 
 
 @pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
-@pytest.mark.parametrize(("groups", "filters"), [(2, 6), (4, 4), (4, 8)])
+@pytest.mark.parametrize(("groups", "filters"), [(1, 4), (2, 6), (4, 4), (4, 8)])
 def test_groups_are_convolutions_side_by_side(groups, filters, size, window, strides, padding):
     """Each by SciPy's correlation of its channels, all windows of which strides then choose from."""
     layer = Conv2D(filters, window, strides, padding, groups=groups)
     x = np.random.default_rng(3).standard_normal((2, *size, 4))
     parameters = drawn(layer, x.shape[1:])
     y, _ = layer.forward(parameters, x)
+    assert y.shape == (2, *layer.output_shape((*size, 4)))
     image = padded(x, window, strides, padding, 0)
     each = 4 // groups
     for sample, filter_ in np.ndindex(2, filters):
@@ -247,20 +203,16 @@ def test_groups_are_convolutions_side_by_side(groups, filters, size, window, str
 
 @pytest.mark.parametrize(("groups", "filters"), [(1, 5), (3, 6), (6, 6)])
 @pytest.mark.parametrize(("window", "stride", "padding"), [(3, 1, "valid"), (4, 2, "same"), (2, 3, "valid")])
-def test_convolution_of_sequences_by_plain_loops(groups, filters, window, stride, padding):
+def test_a_convolution_of_sequences_is_that_of_images_of_one_row(groups, filters, window, stride, padding):
     layer = Conv1D(filters, window, stride, padding, groups=groups)
+    of_images = Conv2D(filters, (1, window), (1, stride), padding, groups=groups)
     x = np.random.default_rng(3).standard_normal((2, 8, 6))
     parameters = drawn(layer, (8, 6))
     assert parameters["W"].shape == (window, 6 // groups, filters)
     y, _ = layer.forward(parameters, x)
-    steps = padded(x[:, None], (1, window), (1, stride), padding, 0)[:, 0]
+    right, _ = of_images.forward({"W": parameters["W"][None], "b": parameters["b"]}, x[:, None])
+    np.testing.assert_allclose(y, right[:, 0], rtol=1e-12, atol=1e-13)
     assert y.shape == (2, *layer.output_shape((8, 6)))
-    for sample, step, filter_ in np.ndindex(y.shape):
-        first = filter_ // (filters // groups) * (6 // groups)
-        total = parameters["b"][filter_]
-        for at, channel in np.ndindex(window, 6 // groups):
-            total += steps[sample, step * stride + at, first + channel] * parameters["W"][at, channel, filter_]
-        assert y[sample, step, filter_] == pytest.approx(total, rel=1e-12, abs=1e-13)
 
 
 @pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
@@ -371,16 +323,9 @@ def test_multiply_accumulates_are_those_counted_in_the_formula(name, need):
 @pytest.mark.parametrize("factor", [2, 3, 6])
 def test_serialized_products_equal_the_whole_one(dimension, factor):
     whole, parts = Dense(6, "tanh"), Dense(6, "tanh", True, factor, dimension)
-    parameters, rng = drawn(whole, (3, 12)), np.random.default_rng(8)
-    x, weight = rng.standard_normal((4, 3, 12)), rng.standard_normal((4, 3, 6))
-    y, saved = parts.forward(parameters, x)
-    right, right_saved = whole.forward(parameters, x)
-    np.testing.assert_allclose(y, right, rtol=1e-12, atol=1e-14)
-    grad_x, gradients = parts.backward(parameters, saved, weight)
-    right_x, right_gradients = whole.backward(parameters, right_saved, weight)
-    np.testing.assert_allclose(grad_x, right_x, rtol=1e-12, atol=1e-13)
-    for name, gradient in gradients.items():
-        np.testing.assert_allclose(gradient, right_gradients[name], rtol=1e-12, atol=1e-13)
+    parameters, x = drawn(whole, (3, 12)), np.random.default_rng(8).standard_normal((4, 3, 12))
+    found, right = (layer.forward(parameters, x)[0] for layer in (parts, whole))
+    np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("shape", [(4, 12), (12, 4), (5, 5)])

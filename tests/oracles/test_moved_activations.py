@@ -9,31 +9,26 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.app.scenario.problems import ScenarioError
-from ipusim.base.errors import MissingTensorError, NotExactError
+from ipusim.base.errors import NotExactError
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import complete
-from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.liveness import peaks
-from ipusim.pipeline.moves import Way
 from ipusim.pipeline.offload import MovedActivations, Offload
-from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.assemble.plans import plan_of
-from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import BACK_KINDS, KIND_OF_PASS, OUT_KINDS, PASSES, SpanKind, of_kinds
-from tests.effort import draws_everything, sampled
+from tests.effort import draws_everything
 from tests.orders import home_of, passes_of, read
 from tests.plans import price_and_run
 from tests.schedules import FREE, is_a_v, mapping_of, multiple_of, shape_of, takes_even_ipus
@@ -72,16 +67,8 @@ def drawn(rng, to, *, stash=(1, 400_000)):
     return program, plan_of(find(name), shape, Sync.POINT_TO_POINT)
 
 
-class Turn:
-    """A pass over a micro-batch that is moved: it takes a buffer."""
-
-    def __init__(self, word, before):
-        """Take the buffer of the turn ``before``."""
-        self.word, self.before = word, before
-
-
 def turns_of(words, stage, keep, buffers):
-    """The turns of one stage on one IPU, by pass: in them, and only in them, what is kept goes elsewhere."""
+    """The passes of one stage on one IPU over a micro-batch that is moved, each with the one whose buffer it takes."""
     own = [word for word in words if read(word)[1] == stage and word[0] in "FBI"]
     held = most = 0
     for word in own:
@@ -97,10 +84,10 @@ def turns_of(words, stage, keep, buffers):
                 stay.add(micro)
             rank += 1
         if micro not in stay:
-            turns.append(Turn(word, turns[len(turns) - buffers] if len(turns) >= buffers else None))
+            turns.append(word)
         elif letter != "F":
             stay.remove(micro)
-    return {turn.word: turn for turn in turns}
+    return dict(zip(turns, [None] * buffers + turns, strict=False))
 
 
 def keep_of(program, moved):
@@ -152,8 +139,7 @@ def longest_path(program, plan, system, cycles):
         if moved.to == "partner" and partner_of(shape, ipu) == ipu:
             continue
         for stage in range(shape.stages):
-            found = turns_of(own, stage, keep_of(program, moved), moved.buffers)
-            turns |= {(ipu, word): turn for word, turn in found.items()}
+            turns |= turns_of(own, stage, keep_of(program, moved), moved.buffers)
     end, carried = {}, {}
 
     def come(key, since, way):
@@ -172,7 +158,7 @@ def longest_path(program, plan, system, cycles):
             now = 0
             for word in own:
                 letter, stage, micro = read(word)
-                turn, profiles = turns.get((ipu, word)), program.stages
+                is_moved, before, profiles = word in turns, turns.get(word), program.stages
                 if letter == "F" and stage:
                     source = home_of(shape, stage - 1, micro)
                     way = machine.travel(source, ipu, profiles[stage - 1].output_bytes)
@@ -182,15 +168,14 @@ def longest_path(program, plan, system, cycles):
                     made = max(end.get(f"{kind}{stage + 1}.{micro}", 0) for kind in "BI")
                     way = machine.travel(source, ipu, profiles[stage + 1].gradient_bytes)
                     now = max(now, come((word, "in"), made, way))
-                before = None if turn is None else turn.before
-                if turn is not None and letter == "F" and before is not None and before.word[0] == "F":
-                    now = max(now, gone(ipu, before.word))
-                if turn is not None and letter != "F":
+                if letter == "F" and before is not None and before[0] == "F":
+                    now = max(now, gone(ipu, before))
+                if is_moved and letter != "F":
                     kept = f"F{stage}.{micro}"
                     free = gone(ipu, kept)
-                    if before is not None and own.index(before.word) > own.index(kept):
-                        free = max(free, end.get(before.word, 0))
-                        free = max(free, gone(ipu, before.word)) if before.word[0] == "F" else free
+                    if before is not None and own.index(before) > own.index(kept):
+                        free = max(free, end.get(before, 0))
+                        free = max(free, gone(ipu, before)) if before[0] == "F" else free
                     now = max(now, come((ipu, word, "back"), free, machine.move(ipu, stage, True)))
                 now += cycles[word]
                 changed |= end.get(word) != now
@@ -262,21 +247,6 @@ def test_bpipe_leaves_no_ipu_with_more_than_half_of_all_and_one(ipus):
     assert max(peak.bytes for peak in peaks(plan, footprint(plan, without))) / 1000 == ipus
 
 
-@pytest.mark.parametrize("to", ["streaming_memory", "partner"])
-def test_times_in_lock_step_are_computed_a_second_time(to):
-    moved = 0
-    for seed in CASES:
-        program, plan = drawn(random.Random(f"lock-step {to} {seed}"), to)
-        plan = complete(plan_of(find(program.schedule), program.shape, Sync.LOCK_STEP), program, 1)
-        system = build_system("pod16", mapping=program.shape.mapping, remote_buffers=True)
-        costs = price_plan(plan, program, system)
-        timeline = price_and_run(plan, program, system)
-        *_, last = Retiming.from_plan(plan, program, system, costs=costs).times()
-        moved += int(of_kinds(timeline.kind, OUT_KINDS).any())
-        assert timeline.makespan_cycles == last.execution_end.max()
-    assert moved > len(CASES) / 6
-
-
 def test_times_beside_passes_are_refused_with_the_reason():
     program, plan = drawn(random.Random("partner 1"), "partner", stash=(1000, 2000))
     program = replace(program, offload=Offload(moved=MovedActivations("partner", None, 0)))
@@ -304,53 +274,6 @@ pipeline:
 optimizer: {type: sgd, learning_rate: 0.1}
 steps: 3
 """
-IO_TILES = "system.io_tiles={num_io_tiles: 32, place_ops_on_io_tiles: true}"
-AGAIN = "pipeline.allow_recompute=true"
-#: Schedules with other options.
-RUNS = [
-    ("1f1b",),
-    ("1f1b", AGAIN),
-    ("1f1b", "pipeline.sync=lock_step"),
-    ("gpipe",),
-    ("eager_1f1b",),
-    ("zero_bubble_h1",),
-    ("dualpipe",),
-    ("chimera", "pipeline.sync=lock_step"),
-    ("grouped",),
-    ("grouped", AGAIN),
-    ("grouped", IO_TILES),
-    ("interleaved",),
-    ("popart",),
-]
-
-
-@sampled(2)
-@pytest.mark.parametrize("to", ["streaming_memory", "partner"])
-@pytest.mark.parametrize("run", RUNS, ids=" ".join)
-def test_training_is_equal_to_the_bit(load, run, to):
-    schedule, *options = (f"pipeline.schedule={run[0]}", *run[1:])
-    here = execute(load(TRAINED, schedule, *options))
-    for more in ("keep: 0", "keep: 0, buffers: 2"):
-        moves = f"pipeline.offload_activations={{to: {to}, {more}}}"
-        there = execute(load(TRAINED, schedule, *options, moves))
-        assert of_kinds(there.timeline.kind, OUT_KINDS).any()
-        assert there.learning.losses == here.learning.losses
-        for name, weights in here.learning.weights.items():
-            assert np.array_equal(there.learning.weights[name], weights)
-
-
-def test_a_pass_finds_activations_missing_that_are_away(load):
-    job = load(TRAINED)
-    executor = NumpyExecutor(job.program.shape, job.workload(0))
-    executor.begin(0)
-    executor.infeed(0, 0)
-    executor.run(0, Pass.FORWARD, 0, 0)
-    executor.move(0, 3, 0, 0, Way.OUT)
-    with pytest.raises(MissingTensorError, match="the stash of its forward pass is missing"):
-        executor.run(0, Pass.BACKWARD, 0, 0)
-    executor.move(0, 3, 0, 0, Way.BACK)
-    with pytest.raises(MissingTensorError, match="the moved stash of its forward pass is missing"):
-        executor.move(0, 3, 0, 0, Way.BACK)
 
 
 @pytest.mark.parametrize(
