@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 
 import ipusim
@@ -271,6 +272,12 @@ def test_a_run_shows_a_verdict_a_summary_and_its_trace(timed):
     assert re.search(r">makespan</td><td[^>]*>33,000 cycles, ", html)
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
     assert b64decode(png) == timed._repr_png_() == timed.figure()._repr_png_()
+
+
+def test_ipython_shows_a_run_as_a_summary_and_a_picture_and_a_figure_as_a_picture(timed):
+    shown, figure = (DisplayFormatter().format(each)[0] for each in (timed, timed.figure()))
+    assert (shown["text/html"], shown["image/png"]) == (timed._repr_html_(), timed._repr_png_())
+    assert figure["image/png"] == shown["image/png"]
 
 
 def test_what_a_run_shows_is_escaped_and_says_what_does_not_fit():

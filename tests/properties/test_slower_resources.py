@@ -8,12 +8,11 @@ import random
 from fractions import Fraction
 from typing import get_args
 
-import numpy as np
 import pytest
 
 from ipusim.app.scenario import load_job
 from ipusim.hardware.build import build_system
-from ipusim.hardware.disturbances import Dead, Delayed, HostPart, Jitter, Slower, Stall
+from ipusim.hardware.disturbances import HostPart, Slower, Stall
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.simulate import Machine
 from ipusim.machine.timeline_info import timeline_info_of
@@ -165,45 +164,6 @@ def test_passes_with_host_computation_tile():
 def test_scenarios_with_each_facility_tile(name, slow):
     job = load_job(SCENARIOS / f"{name}.yaml", ["numerics=off"])
     assert slow in check_slowdowns(job.plan, job.program, job.system, job.costs, slow, whole=True)
-
-
-@pytest.mark.parametrize("sync", list(Sync))
-def test_a_disturbance_that_changes_nothing_changes_nothing(sync):
-    """At full speed, or of no length: the same bytes. Behind the end of the run: the same spans.
-
-    There links that are as busy as each other are carried one by one, as any may be slower.
-    """
-    program, order, system = drawn(3)
-    plan = complete(lower(order, sync), program, system.replicas)
-    costs = price_plan(plan, program, system)
-    plain = executed(plan, program, system, costs)
-    idle = (
-        Slower(Fraction(1), ipu=1),
-        Slower(Fraction(2), ipu=1, from_=100, until=100),
-        Slower(Fraction(1), link=(0, 1)),
-        Delayed((0, 1), 0),
-        Delayed((0, 1), 100, 50, 50),
-        Jitter(Fraction(0)),
-        Stall("infeed", 0, 100),
-        Dead((0, 1), dead=False),
-    )
-    for each in idle:
-        assert executed(plan, program, system, costs, each) == plain
-    late = executed(plan, program, system, costs, Slower(Fraction(2), ipu=1, from_=int(plain.end.max())))
-    for name in ("start", "end", "kind", "ipu", "stage", "micro_batch", "link", "bytes"):
-        np.testing.assert_array_equal(getattr(plain, name), getattr(late, name), err_msg=name)
-
-
-def test_disturbances_act_together():
-    """An IPU at half its speed twice over takes four times as long."""
-    program, order, system = drawn(3)
-    plan = complete(lower(order, Sync.POINT_TO_POINT), program, system.replicas)
-    costs = price_plan(plan, program, system)
-    slow = Slower(Fraction(2), ipu=0)
-    run = executed(plan, program, system, costs, slow, slow)
-    for row in run.rows(*PASSES).tolist():
-        cycles = costs.passes[KIND_OF_PASS.tolist().index(run.kind[row]), int(run.stage[row])]
-        assert run.end[row] - run.start[row] == cycles * (1 if run.ipu[row] else 4)
 
 
 #: Items of a scenario on an m2000, and what is said of each: the key and the text.
