@@ -205,25 +205,6 @@ def test_jumping_over_repeats_changes_nothing(sort: str) -> None:
     assert jumped
 
 
-@pytest.mark.parametrize("sort", ["cycles", "tables"])
-def test_disturbed_runs_jump_where_nothing_changes_any_more(sort: str, tmp_path: Path) -> None:
-    """With an IPU that is slower for good, or for the first part of a run, and with one that is slower at its end."""
-    slowed = jumped = 0
-    for number, (name, job) in enumerate(drawn_jobs(sort, tmp_path, seed=1)):
-        length = int(execute(job).timeline.makespan_cycles)
-        first, until = [(0, None), (length // 50, length // 20), (length - length // 20, length)][number % 3]
-        slow = {"ipu": job.program.shape.mapping[-1], "slower": 1.25, "from": first}
-        slow |= {} if until is None else {"until": until}
-        disturbed = assemble(job.request.replace({"disturbances": [slow]}))
-        part, whole = execute(disturbed), execute(disturbed, jump=False)
-        assert part.timeline.expanded() == whole.timeline, (name, slow)
-        assert part.summary.times_dict() == whole.summary.times_dict(), (name, slow)
-        slowed += whole.timeline.makespan_cycles > length
-        jumped += bool(part.timeline.repeats)
-    assert slowed
-    assert jumped
-
-
 @sampled(2)
 @pytest.mark.parametrize(
     ("schedule", "sync", "system"),
