@@ -8,12 +8,10 @@ import pytest
 from ipusim.app.scenario.load import load_job
 from ipusim.retiming.stretches import Ending
 from ipusim.runs import second_times
-from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
-from ipusim.runs.request.request import Request
 from ipusim.runs.second_times import check_times
 from ipusim.runs.time_alone import timeline_of
-from tests.scenarios import SCENARIOS
+from tests.scenarios import SCENARIOS, job_of
 
 #: Of which times depend on the order in which the host is asked.
 NOT_EXACT = {"host_embedding"}
@@ -21,9 +19,7 @@ NOT_EXACT = {"host_embedding"}
 
 def long_run() -> Job:
     """Return a run of which a part is simulated."""
-    stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
-    pipeline = {"schedule": "1f1b", "sync": "point_to_point", "gradient_accumulation_count": 4000, "stages": stages}
-    return assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}, name="long"))
+    return job_of(mapping=(0, 1), count=4000, update=0, sync="point_to_point")
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)

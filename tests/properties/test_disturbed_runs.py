@@ -16,7 +16,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from tests.effort import draws_everything, sampled, seeds
 from tests.properties.test_repeats import drawn
-from tests.scenarios import job_from
+from tests.scenarios import job_from, job_of
 from tests.timelines import check_tiling
 
 #: Passes of a run of several executions, at most, by default.
@@ -149,10 +149,7 @@ def test_of_several_executions_those_before_between_and_behind_changes_are_left_
 
 @pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
 def test_of_a_thousand_executions_few_are_simulated_around_two_changes(sync):
-    stages = [{"name": f"s{number}", "forward": 100, "backward": 200, "update": 50} for number in range(4)]
-    pipeline = {"schedule": "1f1b", "sync": sync, "gradient_accumulation_count": 8, "repeat_count": 1000}
-    scenario = {"system": {"name": "free"}, "pipeline": {**pipeline, "stages": stages}}
-    plain = assemble(Request.from_dict(scenario))
+    plain = job_of(sync=sync, executions=1000)
     third = execute(plain).timeline.makespan_cycles // 3
     slow = {"ipu": 1, "slower": 2, "from": third, "until": 2 * third}
     run = execute(assemble(plain.request.replace({"disturbances": [slow]})))
