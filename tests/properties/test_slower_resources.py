@@ -35,7 +35,7 @@ from tests.oracles.test_replica_collectives import learned
 from tests.plans import context_of
 from tests.programs import once
 from tests.properties.test_machine_invariants import drawn
-from tests.scenarios import SCENARIOS
+from tests.scenarios import SCENARIOS, timed
 from tests.schedules import mapping_of, shape_of
 from tests.timelines import check_tiling
 
@@ -224,9 +224,7 @@ def test_what_a_system_cannot_have_is_refused_by_its_key(item, text):
 
 def requested(*items):
     """The request of four stages on an m2000 with disturbances."""
-    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(4)]
-    pipeline = {"gradient_accumulation_count": 8, "stages": stages}
-    return Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline, "disturbances": items})
+    return Request.from_dict({**timed(4), "disturbances": items})
 
 
 def test_no_cable_dies_in_the_middle_of_a_run_of_two_replicas():

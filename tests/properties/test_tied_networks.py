@@ -94,23 +94,3 @@ def test_a_table_at_both_ends_learns_what_the_formulas_do(scenario):
             np.testing.assert_array_equal(array, initial.setdefault(name, array))
     assert "head/W" not in initial
     check_learning(scenario, job, losses_of)
-
-
-@given(scenarios())
-def test_a_table_is_held_once(scenario):
-    """Weights, accumulator and state are those of the embedding's stage; of the head's its bias alone."""
-    scenario["optimizer"] = {"type": "momentum", "learning_rate": RATE, "momentum": 0.9}
-    job = job_from(scenario)
-    sizes = {
-        name: array.nbytes
-        for stage in job.workload(0).stages
-        for name, array in stage.initial_parameters(0, float).items()
-    }
-    table = WORDS * WIDTH * 8
-    assert sizes["tokens/W"] == table
-    profiles = job.program.stages
-    for held in ("parameter_bytes", "accumulator_bytes", "state_bytes"):
-        assert sum(getattr(profile, held) for profile in profiles) == sum(sizes.values()), held
-    assert profiles[0].parameter_bytes >= table
-    updated = sum(work.sram_bytes for profile in profiles for work in profile.update)
-    assert updated == 5 * sum(sizes.values())
