@@ -190,13 +190,7 @@ def test_jumping_over_repeats_changes_nothing(sort: str) -> None:
     """Every span, its cause, what memory holds and the summary are those of a run that is simulated whole."""
     jumped = 0
     for name, part in drawn_runs(sort):
-        job, whole = part.job, execute(part.job.whole, jump=False)
-        assert part.timeline.expanded() == whole.timeline, name
-        assert int(part.timeline.weights.sum()) == len(whole.timeline), name
-        assert part.summary.to_dict() == whole.summary.to_dict(), name
-        for replica in range(job.system.replicas):
-            curves = zip(*(held(run, replica) for run in (part, whole)), strict=True)
-            assert all(np.array_equal(*columns) for of in curves for columns in zip(*of, strict=True)), name
+        check_the_same(part, name)
         jumped += bool(part.timeline.repeats)
     assert jumped
 
@@ -264,6 +258,18 @@ def held(run: Run, replica: int) -> list[tuple[Any, ...]]:
     footprint = run.job.memory.footprint
     curves = memory_curves(run.timeline.expanded(), footprint, replica)
     return [(curve.time, curve.live_bytes, curve.fifo_bytes, [curve.resident_bytes]) for curve in curves]
+
+
+def check_the_same(part: Run, name: str = "") -> Run:
+    """Hold a run that may have jumped against one of the whole Plan; return that."""
+    whole = execute(part.job.whole, jump=False)
+    assert part.timeline.expanded() == whole.timeline, name
+    assert int(part.timeline.weights.sum()) == len(whole.timeline), name
+    assert part.summary.to_dict() == whole.summary.to_dict(), name
+    for replica in range(part.job.system.replicas):
+        curves = zip(*(held(run, replica) for run in (part, whole)), strict=True)
+        assert all(np.array_equal(*columns) for of in curves for columns in zip(*of, strict=True)), name
+    return whole
 
 
 def flight(ipus: int, count: int) -> Job:
