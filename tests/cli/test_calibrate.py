@@ -17,7 +17,7 @@ from ipusim.app.scenario import load_job
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.request.rates_file import read_rates
 from ipusim.runs.request.rates_spec import rates_of
-from tests.cli.commands import ipusim
+from tests.cli.commands import answer, ipusim, refusal
 from tests.effort import rarest, slowest
 from tests.machine_costs import MODEL, stage_rows, throughput_rows, write_scenarios
 from tests.scenarios import SCENARIOS
@@ -59,11 +59,10 @@ def published(system, count):
 def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_path):
     _, small = published("bow_pod16", 2048)
     large, _ = published("bow_pod64", 512)
-    done = ipusim(
+    done = answer(
         "validate", "--fit", own(HEADER + small), "--rates", "vector_slowdown", "--out", tmp_path / "mine.yaml"
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "The uncertainty of the rates is not known, because the fit has as many rates as rows" in done.stdout
+    assert "The uncertainty of the rates is not known, because the fit has as many rates as rows" in done
     rates = rates_of(read_rates(tmp_path / "mine.yaml"))
     assert [rate.name for rate in rates.changed_rates()] == ["vector_slowdown"]
     (fitted,) = simulate_rows(prepare_rows([published("bow_pod16", 2048)[0]]), rates)
@@ -90,12 +89,11 @@ def test_the_example_has_rows_that_the_package_has():
 
 def test_the_verdict_comes_first_and_the_numbers_are_those_of_the_fit(stages):
     found = calibrate(read_measured([stages]), NAMES.split(","))
-    done = ipusim("validate", "--fit", stages, "--rates", NAMES, columns="")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = answer("validate", "--fit", stages, "--rates", NAMES, columns="")
     shown = re.fullmatch(
         r"22 rows are ([\d.]+)% off on average and ([\d.]+)% at worst \((.+)\) before, "
         r"and ([\d.]+)% off on average and ([\d.]+)% at worst \((.+)\) with 2 rates fitted to them\.",
-        done.stdout.splitlines()[0],
+        done.splitlines()[0],
     )
     for errors, (mean, worst, name) in ((found.before, shown.groups()[:3]), (found.after, shown.groups()[3:])):
         sizes = [abs(error) for error in errors]
@@ -106,9 +104,9 @@ def test_the_verdict_comes_first_and_the_numbers_are_those_of_the_fit(stages):
         assert re.search(
             rf"{each.rate.name} +{float(each.before):g} cycles +{float(each.value):g} cycles +"
             rf"± {each.uncertainty:.1%} +[\d.]+ to \d+ cycles *\n",
-            done.stdout,
+            done,
         )
-    assert re.search(r"large, weight update of stage0 +[+-]\d+\.\d% +[+-]\d\.\d% *\n", done.stdout)
+    assert re.search(r"large, weight update of stage0 +[+-]\d+\.\d% +[+-]\d\.\d% *\n", done)
 
 
 def test_what_is_written_says_what_it_comes_from_and_a_scenario_takes_it(stages, tmp_path):
@@ -192,9 +190,7 @@ def test_a_rate_at_the_edge_of_its_range_and_rates_that_are_hardly_told_apart_ar
 
 
 def refused(*words, **options):
-    done = ipusim("validate", "--fit", *words, **options)
-    assert (done.returncode, done.stdout) == (2, "")
-    return done.stderr
+    return refusal("validate", "--fit", *words, **options)
 
 
 def test_fewer_rows_than_rates_are_refused(own, tmp_path):

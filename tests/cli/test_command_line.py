@@ -17,7 +17,7 @@ from ipusim.runs.request.fields import MAX_STAGES
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
-from tests.cli.commands import ipusim, leave_pixels_out, process
+from tests.cli.commands import answer, ipusim, leave_pixels_out, process, refusal
 from tests.effort import sampled, slowest
 from tests.plans import parse_grid
 from tests.programs import needs_tensorflow
@@ -115,8 +115,7 @@ def test_zoomed_pictures_differ_from_the_whole(tmp_path, whole, zoom):
     assert ipusim("run", SMALL, "--out", tmp_path / "zoomed", *zoom).returncode == 0
     zoomed = (tmp_path / "zoomed" / "trace.svg").read_bytes()
     assert (whole / "trace.svg").read_bytes() != zoomed
-    drawn = ipusim("show", whole / "timeline.npz", "--out", tmp_path / "again.svg", *zoom)
-    assert drawn.returncode == 0, drawn.stderr
+    answer("show", whole / "timeline.npz", "--out", tmp_path / "again.svg", *zoom)
     assert (tmp_path / "again.svg").read_bytes() == zoomed
 
 
@@ -147,11 +146,9 @@ def test_schedule_recomputes_in_the_mode_that_it_has():
 
 
 def test_schedule_with_an_illegal_count_names_legal_ones():
-    done = ipusim("schedule", "grouped", "--stages", 4, "--count", 12)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("The number of iterations of the pipeline must be a multiple of 8, but it is 12.")
-    assert done.stderr.endswith("Nearest legal counts: 8 or 16.\n")
+    done = refusal("schedule", "grouped", "--stages", 4, "--count", 12)
+    assert done.startswith("The number of iterations of the pipeline must be a multiple of 8, but it is 12.")
+    assert done.endswith("Nearest legal counts: 8 or 16.\n")
 
 
 def test_devices_lists_the_c2_server():
@@ -167,9 +164,8 @@ def test_schema_is_that_of_scenarios():
 
 
 def test_check_says_what_a_scenario_is(tmp_path):
-    done = ipusim("check", TUTORIAL, cwd=tmp_path)
-    assert done.returncode == 0
-    assert "2 stages, grouped in lock-step, 16 micro-batches per weight update, 100 weight updates" in done.stdout
+    done = answer("check", TUTORIAL, cwd=tmp_path)
+    assert "2 stages, grouped in lock-step, 16 micro-batches per weight update, 100 weight updates" in done
     assert list(tmp_path.iterdir()) == []
 
 
@@ -216,10 +212,7 @@ def test_check_says_what_a_scenario_is(tmp_path):
     ],
 )
 def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
-    done = ipusim(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert text in done.stderr
-    assert "Traceback" not in done.stderr
+    assert text in refusal(*words, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == [], "something was written"
 
 
@@ -318,15 +311,13 @@ def test_an_empty_argument_of_a_program_is_its_own(tmp_path):
 
 def test_micro_batches_in_segments_count_once(tmp_path):
     changes = ("--set", "pipeline.schedule=seq_1f1b", "--set", "pipeline.segments=3")
-    done = ipusim("check", ROOT / "scenarios" / "gpu_schedules.yaml", *changes, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "4 stages, seq_1f1b in point-to-point, 8 micro-batches per weight update" in " ".join(done.stdout.split())
+    done = answer("check", ROOT / "scenarios" / "gpu_schedules.yaml", *changes, cwd=tmp_path)
+    assert "4 stages, seq_1f1b in point-to-point, 8 micro-batches per weight update" in " ".join(done.split())
 
 
 def test_a_link_to_nothing_is_not_offered_for_itself(tmp_path):
     (tmp_path / "plan.yaml").symlink_to("none.yaml")
-    done = ipusim("run", "plan.yaml", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (2, "plan.yaml: expected a scenario file, got no such file\n")
+    assert refusal("run", "plan.yaml", cwd=tmp_path) == "plan.yaml: expected a scenario file, got no such file\n"
 
 
 def test_a_trace_of_malformed_events_has_no_pass(tmp_path):

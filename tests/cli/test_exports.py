@@ -25,7 +25,7 @@ from ipusim.app.study.result import json_bytes
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
-from tests.cli.commands import CALLING, ipusim
+from tests.cli.commands import CALLING, answer, ipusim, refusal
 from tests.effort import draws_everything, sampled
 from tests.scenarios import SCENARIOS
 
@@ -101,9 +101,8 @@ def timeline_of(rows, info):
 @sampled(2)
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_tables_read_back_as_the_run(folder, tmp_path, form):
-    done = ipusim("show", folder, "--out", tmp_path / f"spans.{form}")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{tmp_path}: spans.{form}, memory.{form}, ipus.{form}\n"
+    done = answer("show", folder, "--out", tmp_path / f"spans.{form}")
+    assert done == f"{tmp_path}: spans.{form}, memory.{form}, ipus.{form}\n"
     timeline = Timeline.load(folder / "timeline.npz").expanded()
     found = timeline_of(rows_of(tmp_path / f"spans.{form}"), timeline.info)
     if not timeline.info.has_time_steps:  # they are numbered as one, which means nothing
@@ -231,10 +230,9 @@ def test_parquet_without_its_library_says_what_to_install(timed, tmp_path, monke
         return real(name, *words, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    done = ipusim("show", timed, "--out", tmp_path / "out" / "spans.parquet")
-    assert (done.returncode, done.stderr) == (
-        2,
-        "Parquet needs pyarrow: pip install -e '.[parquet]' in a checkout of ipusim\n",
+    assert (
+        refusal("show", timed, "--out", tmp_path / "out" / "spans.parquet")
+        == "Parquet needs pyarrow: pip install -e '.[parquet]' in a checkout of ipusim\n"
     )
     assert not list(tmp_path.iterdir())
 
@@ -247,9 +245,8 @@ def test_tables_of_any_name_lie_beside_each_other(timed, tmp_path):
         *("small-ipus.csv", "small-spans.csv", "x-ipus.csv", "x.csv", "y-ipus.csv", "y.csv")
     ]
     (tmp_path / "z-memory.csv").write_text("mine\n")
-    refused = ipusim("show", timed, "--out", tmp_path / "z.csv")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"{tmp_path}/z-memory.csv: expected no file, or a file written by ipusim, got another" in refused.stderr
+    refused = refusal("show", timed, "--out", tmp_path / "z.csv")
+    assert f"{tmp_path}/z-memory.csv: expected no file, or a file written by ipusim, got another" in refused
     assert not (tmp_path / "z.csv").exists()
 
 
@@ -274,8 +271,7 @@ def test_tables_of_any_name_lie_beside_each_other(timed, tmp_path):
 )
 def test_options_that_do_not_go_together_are_told_in_one_line(timed, words, text):
     before = sorted(timed.iterdir())
-    done = ipusim("show", timed, *words, cwd=timed)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{text}\n")
+    assert refusal("show", timed, *words, cwd=timed) == f"{text}\n"
     assert sorted(timed.iterdir()) == before
 
 
@@ -315,8 +311,7 @@ def test_pictures_of_every_command_have_their_own_title_size_and_theme(timed, tm
         ("compare", TIMED, *cabled, "--orders", "ZIGZAG,SNAKE", "--out", tmp_path / "links.svg"),
     )
     for words in lines:
-        done = ipusim(*words, *own)
-        assert (done.returncode, done.stderr) == (0, ""), words
+        answer(*words, *own)
     names = ("ramp", "compared/comparison", "sweep", "ensemble", "weak_points", "links")
     for name in (f"{name}.svg" for name in names):
         text = (tmp_path / name).read_text()
@@ -339,12 +334,10 @@ def test_a_phase_that_the_run_has_not_ends_with_exit_code_2(tmp_path):
     done = ipusim("run", TIMED, *inference, "--phase", "weight-update")
     assert (done.returncode, done.stderr) == (2, f"{said}; the picture shows execution 0 instead\n")
     before = sorted(tmp_path.iterdir())
-    done = ipusim("show", tmp_path, "--phase", "weight-update")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{said}\n")
-    done = ipusim("show", tmp_path, "--phase", "rampdown")
-    assert (done.returncode, done.stderr) == (
-        2,
-        "--phase: expected ramp-up, main, ramp-down or weight-update, got 'rampdown'; did you mean ramp-down?\n",
+    assert refusal("show", tmp_path, "--phase", "weight-update") == f"{said}\n"
+    assert (
+        refusal("show", tmp_path, "--phase", "rampdown")
+        == "--phase: expected ramp-up, main, ramp-down or weight-update, got 'rampdown'; did you mean ramp-down?\n"
     )
     done = ipusim("show", tmp_path, "--out", tmp_path / "a.bmp")
     text = f"--out: expected a picture or tables named .png, .svg, .pdf, .csv or .parquet, got {tmp_path / 'a.bmp'}\n"

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import ipusim.app.synthesize.synthesis  # binds its functions before `no_work` replaces them
-from tests.cli.commands import ipusim
+from tests.cli.commands import answer, ipusim
 from tests.effort import sampled
 from tests.scenarios import SCENARIOS
 
@@ -192,8 +192,7 @@ def test_a_folder_is_written_again_from_the_scenario_that_a_run_wrote_there(out,
     shutil.copytree(place / "run", folder)
     before = contents(folder)
     for _ in range(2):
-        done = ipusim("run", "reports/schedules_four_ipus/scenario.yaml", *out, cwd=place)
-        assert (done.returncode, done.stderr) == (0, "")
+        answer("run", "reports/schedules_four_ipus/scenario.yaml", *out, cwd=place)
         assert contents(folder) == before
 
 
@@ -226,6 +225,5 @@ def test_what_ipusim_has_written_it_writes_over(command, place, monkeypatch):
 def test_a_folder_that_ipusim_has_written_it_writes_over(command, place):
     words, name, _ = FOLDERS[command]
     for _ in range(2):
-        done = ipusim(*words, *LESS.get(command, ()), "--out", output("out", command), cwd=place)
-        assert (done.returncode, done.stderr) == (0, "")
+        answer(*words, *LESS.get(command, ()), "--out", output("out", command), cwd=place)
     assert (place / "out" / name).exists()

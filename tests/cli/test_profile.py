@@ -8,7 +8,7 @@ from ipusim.app.fidelity.profile import MeasuredPass, compare_profile, profile_t
 from ipusim.app.scenario import load_job, load_request
 from ipusim.base.errors import OptionError
 from ipusim.pipeline.ops import Pass
-from tests.cli.commands import ipusim
+from tests.cli.commands import answer, ipusim, refusal
 from tests.scenarios import SCENARIOS
 
 TUTORIAL = SCENARIOS / "tutorial_step3_pipelining.yaml"
@@ -99,9 +99,8 @@ def test_the_verdict_is_the_mean_and_the_worst_whatever_the_sign():
 def test_it_prints_the_verdict_and_the_source_then_the_table(own):
     job = load_job(TUTORIAL)
     path = own("stage,forward [us],backward,source\nstage0,2,3 us,PopVision of 3 May\nlast,1,,\n")
-    done = ipusim("check", TUTORIAL, "--profile", path, columns="")
-    assert (done.returncode, done.stderr) == (0, "")
-    first, memory, second, *rest = done.stdout.splitlines()
+    done = answer("check", TUTORIAL, "--profile", path, columns="")
+    first, memory, second, *rest = done.splitlines()
     assert first.startswith(f"{TUTORIAL}: 2 stages, ")
     assert memory == (
         "Memory: every IPU fits; the fullest is IPU 0 with 24.88 MiB of 897 MiB; 15.92 MiB of the 24.88 MiB "
@@ -143,14 +142,12 @@ def test_cycles_that_the_scenario_gives_are_left_out_of_what_is_simulated(own):
 )
 def test_what_is_wrong_with_a_file_ends_with_exit_code_2_and_nothing_printed(own, text, messages):
     path = own(text)
-    done = ipusim("check", TUTORIAL, "--profile", path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == [message.format(path) for message in messages]
+    done = refusal("check", TUTORIAL, "--profile", path)
+    assert done.splitlines() == [message.format(path) for message in messages]
 
 
 def test_a_file_that_is_not_there_and_a_scenario_without_layers_are_refused(own, tmp_path):
-    done = ipusim("check", TUTORIAL, "--profile", "none.csv", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "none.csv: No such file or directory\n")
+    assert refusal("check", TUTORIAL, "--profile", "none.csv", cwd=tmp_path) == "none.csv: No such file or directory\n"
     timed = SCENARIOS / "schedules_four_ipus.yaml"
     path = own("stage,forward\n0,1\n")
     done = ipusim("check", timed, "--profile", path)

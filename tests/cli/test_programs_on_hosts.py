@@ -9,7 +9,7 @@ import pytest
 from ipusim.base.streams import NumberedLines
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.cli.commands import ipusim
+from tests.cli.commands import answer, ipusim, refusal
 from tests.effort import rarest
 from tests.scenarios import ROOT
 
@@ -71,9 +71,8 @@ def test_each_line_says_its_host_and_the_results_are_the_first_ones():
 
 @rarest
 def test_an_estimator_trains_on_two_hosts_as_on_one():
-    two = ipusim("run", PROGRAM, "--hosts", 2, "--out", "out", "--quiet", "--", "--steps", "40", "--model-dir", "m")
-    assert two.returncode == 0
-    *lines, last = two.stdout.splitlines()
+    two = answer("run", PROGRAM, "--hosts", 2, "--out", "out", "--quiet", "--", "--steps", "40", "--model-dir", "m")
+    *lines, last = two.splitlines()
     assert lines == [
         "[0] Worker 0 of 2",
         "[1] Worker 1 of 2",
@@ -155,8 +154,7 @@ def test_what_python_raises_on_a_host_is_printed_as_python_prints_it():
     ],
 )
 def test_hosts_that_cannot_be(words, text):
-    ran = ipusim("run", *words)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", text)
+    assert refusal("run", *words) == text
     assert ipusim("run", words[0], "--hosts", "0").returncode == 2
 
 

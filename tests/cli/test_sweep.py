@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from tests.cli.commands import HEEDING, ipusim
+from tests.cli.commands import HEEDING, answer, ipusim, refusal
 from tests.effort import rarest, sampled
 from tests.schedules import SCHEDULES_OR_FILES
 
@@ -27,9 +27,7 @@ def rows(folder):
 
 
 def sweep(workspace, *words, out="out", **options):
-    done = ipusim("sweep", *words, "--workers", "1", "--out", workspace / out, cwd=workspace, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return answer("sweep", *words, "--workers", "1", "--out", workspace / out, cwd=workspace, **options)
 
 
 def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
@@ -146,20 +144,14 @@ def test_a_study_file_says_the_same_as_options(workspace):
 )
 def test_what_is_wrong_is_told_where_it_stands_and_nothing_is_written(workspace, words, told):
     (workspace / "wrong.yaml").write_text("scenari: a.yaml\nvary: {seed: 8..9}\nzip: maybe\n")
-    done = ipusim("sweep", *words, "--workers", "1", "--out", workspace / "out", cwd=workspace)
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert done.stdout == ""
+    assert told in refusal("sweep", *words, "--workers", "1", "--out", workspace / "out", cwd=workspace)
     assert not (workspace / "out").exists()
 
 
 def test_where_no_point_of_a_study_file_runs_its_line_is_told(workspace):
     (workspace / "study.yaml").write_text(f"scenario: {FOUR}\nvary:\n  pipeline.schedule: [groupd]\n")
-    done = ipusim("sweep", "study.yaml", "--workers", "1", cwd=workspace)
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        "study.yaml:3:3: pipeline.schedule: got 'groupd'; did you mean grouped? Expected grouped, "
-    )
+    done = refusal("sweep", "study.yaml", "--workers", "1", cwd=workspace)
+    assert done.startswith("study.yaml:3:3: pipeline.schedule: got 'groupd'; did you mean grouped? Expected grouped, ")
 
 
 @pytest.mark.usefixtures("without_charts")
@@ -204,8 +196,7 @@ def uninterrupted(tmp_path_factory):
     """Return the folder of the sweep by one worker, from beginning to end."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     (folder / "scenarios").symlink_to(Path(__file__).parents[2] / "scenarios")
-    done = ipusim("sweep", FOUR, *MANY, "--workers", "1", "--out", "out", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    answer("sweep", FOUR, *MANY, "--workers", "1", "--out", "out", cwd=folder)
     return folder / "out"
 
 
@@ -303,7 +294,6 @@ def test_a_cluster_that_does_not_answer_is_one_message(workspace, monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr("ipusim.app.sweep.crew._PATIENCE_S", 0.2)
     words = ["--backend", "dask", "--address", "tcp://127.0.0.1:9"]
-    done = ipusim("sweep", FOUR, "--vary", f"{COUNT}=8", *words, "--out", "out", cwd=workspace)
-    assert done.returncode == 2
-    assert done.stderr.startswith("tcp://127.0.0.1:9: no Dask cluster answers: ")
+    done = refusal("sweep", FOUR, "--vary", f"{COUNT}=8", *words, "--out", "out", cwd=workspace)
+    assert done.startswith("tcp://127.0.0.1:9: no Dask cluster answers: ")
     assert not os.path.lexists(workspace / "out")

@@ -8,7 +8,7 @@ from ipusim.app.scenario.load import load_job
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.execute import execute
-from tests.cli.commands import ipusim
+from tests.cli.commands import ipusim, refusal
 
 pytestmark = pytest.mark.usefixtures("without_charts")
 
@@ -147,8 +147,10 @@ def test_what_is_refused_is_named_and_nothing_is_written(folder, options, said):
 
 
 def test_limits_of_memory_are_of_an_order_alone(folder):
-    done = ipusim("suggest", "uneven.yaml", "--memory", "1 MiB", cwd=folder)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "--memory: expected none without --order\n")
+    assert (
+        refusal("suggest", "uneven.yaml", "--memory", "1 MiB", cwd=folder)
+        == "--memory: expected none without --order\n"
+    )
 
 
 def test_an_order_is_searched_in_the_sync_mode_of_the_command_line(folder):

@@ -6,7 +6,7 @@ import pytest
 import typer.main
 
 from ipusim.app import cli
-from tests.cli.commands import ipusim
+from tests.cli.commands import refusal
 from tests.scenarios import ROOT
 
 #: Pages, scenarios, sources of reports, and the package with its messages and comments; of the pages not CHANGELOG,
@@ -56,6 +56,5 @@ def test_one_that_does_not_exist_is_found(text):
 
 @pytest.mark.parametrize("line", cli._REMOVED)
 def test_a_verb_or_an_option_of_old_is_answered_in_one_line(line):
-    done = ipusim(*line.split())
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{cli._REMOVED[line]}\n")
+    assert refusal(*line.split()) == f"{cli._REMOVED[line]}\n"
     assert wrong(*line.partition(" ")[::2])
