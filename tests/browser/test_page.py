@@ -23,14 +23,11 @@ FORWARD, BACKWARD = (
 )
 HOSTILE = '<script>window.hacked = 1; alert(1)</script><img src=x onerror="window.hacked = 2">\u2028</script>'
 #: The second is of two replicas with I/O tiles, in three executions.
+IO_TILES = {"num_io_tiles": 64, "place_ops_on_io_tiles": True}
 RUNS = {
     "four": FOUR,
     "again": {
-        "system": {
-            "name": "pod16",
-            "auto_select_ipus": 8,
-            "io_tiles": {"num_io_tiles": 64, "place_ops_on_io_tiles": True},
-        },
+        "system": {"name": "pod16", "auto_select_ipus": 8, "io_tiles": IO_TILES},
         "infeed": {"element_bytes": 65536},
         "pipeline": {**FOUR["pipeline"], "repeat_count": 3, "gradient_accumulation_count": 16},
     },

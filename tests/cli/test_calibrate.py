@@ -26,8 +26,7 @@ HEADER = "model,machine,ipus,micro_batch,count,items_per_s,framework,items,setti
 TRUTH = DEFAULT_RATES.with_values(vector_slowdown=Fraction(4), compute_set_cycles=Fraction(900))
 SIZES = ("large", "small")
 NAMES = "compute_set_cycles,vector_slowdown"
-
-
+STAGES = "scenario,stage,forward\n"
 OWN = "rows.csv"
 
 
@@ -247,32 +246,25 @@ def test_wrong_options_are_refused(stages, options, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("stage,forward\n0,1\n", "{}/rows.csv:1: expected a column 'scenario' in addition to stage, forward\n"),
+        (f"{STAGES},0,1\n", "{}/rows.csv:2: column scenario: expected the path of a scenario, got nothing\n"),
         (
-            "stage,forward\n0,1\n",
-            "{}/rows.csv:1: expected a column 'scenario' in addition to stage, forward\n",
-        ),
-        (
-            "scenario,stage,forward\n,0,1\n",
-            "{}/rows.csv:2: column scenario: expected the path of a scenario, got nothing\n",
-        ),
-        (
-            "scenario,stage,forward\nlarge.yaml,0,1\n",
+            f"{STAGES}large.yaml,0,1\n",
             "{}/rows.csv: large.yaml: expected a row for each of the 4 stages, got 1: none for ",
         ),
-        ("scenario,stage,forward\nnone.yaml,0,1\n", "{}/none.yaml: expected a scenario file, got no such file\n"),
+        (f"{STAGES}none.yaml,0,1\n", "{}/none.yaml: expected a scenario file, got no such file\n"),
         (
-            "scenario,stage,forward\ntimed.yaml,0,1\n",
+            f"{STAGES}timed.yaml,0,1\n",
             "{}/rows.csv: column scenario: expected a scenario with a model, for simulated times of passes, got "
             "stages with only costs: timed.yaml\n",
         ),
         (
-            "scenario,stage,forward\nlarge.yaml,0,1\nlarge.yaml,1,1\nlarge.yaml,2,1\nlarge.yaml,3,1\n"
-            "other.yaml,0,1\nother.yaml,1,1\nother.yaml,2,1\nother.yaml,3,1\n",
+            STAGES + "".join(f"{name}.yaml,{stage},1\n" for name in ("large", "other") for stage in range(4)),
             "{0}/other.yaml: expected the rates of {0}/large.yaml, since a fit starts from the same rates for all "
             "scenarios, got a different amp_ceiling: 0.9 of peak instead of 0.9433 of peak\n",
         ),
         (
-            "scenario,stage,forward\nlarge.yaml,0,0\nlarge.yaml,1,0\nlarge.yaml,2,0\nlarge.yaml,3,0\n",
+            STAGES + "".join(f"large.yaml,{stage},0\n" for stage in range(4)),
             "{}/rows.csv: expected a row with a measured and simulated time\n",
         ),
     ],

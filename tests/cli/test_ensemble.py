@@ -12,7 +12,7 @@ import pytest
 from ipusim.analysis.throughput import throughput_of
 from ipusim.app.scenario.load import load_job
 from ipusim.runs.execute import execute
-from tests.cli.commands import answer, refusal
+from tests.cli.commands import answer
 from tests.effort import rarest
 from tests.scenarios import SCENARIOS
 
@@ -73,19 +73,3 @@ def test_neither_workers_nor_one_that_is_killed_change_a_byte(tmp_path):
     for name in FILES:
         first = (tmp_path / "one" / name).read_bytes()
         assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "cluster" / name).read_bytes() == first
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (
-            ("--seeds", 5),
-            "--seeds: expected a scenario with jitter among its disturbances, such as {jitter: 5 %}, got ",
-        ),
-        (("--seeds", 0, *JITTER), "--seeds: expected from 1 to 100,000 runs, got 0"),
-        (("--seeds", 5, "--vary", "steps=1,2", *JITTER), "--seeds: expected a scenario and no further values to vary"),
-    ],
-)
-def test_what_makes_no_ensemble_is_refused(tmp_path, words, text):
-    assert text in refusal("sweep", FOUR, *words, "--out", tmp_path)
-    assert not list(tmp_path.iterdir())

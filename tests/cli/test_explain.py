@@ -6,20 +6,12 @@ import shutil
 
 import pytest
 
+from ipusim.runs.yaml_text import dump
 from tests.cli.commands import answer, ipusim, refusal
-from tests.scenarios import SCENARIOS
+from tests.scenarios import SCENARIOS, timed
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 TUTORIAL = SCENARIOS / "tutorial_step3_pipelining.yaml"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with that of a run, to be read only, and one with nothing in it."""
-    place = tmp_path_factory.mktemp("place")
-    (place / "folder").mkdir()
-    assert ipusim("run", FOUR, "--out", place / "run", "--quiet", pictures=False).returncode == 0
-    return place
 
 
 def test_the_verdict_comes_before_the_tables(tmp_path):
@@ -46,15 +38,14 @@ def test_the_verdict_comes_before_the_tables(tmp_path):
 @pytest.mark.parametrize(
     ("disturbances", "title", "first_cells"),
     [
-        ("[]", "Time of each IPU, the same in replicas 0 and 1; 100% is ", ["0 a", "1 b"]),
-        ("[{ipu: 2, slower: 2}]", "Time of each IPU; 100% is ", ["0 0 a", "1 0 and 1 b", "0 1 a"]),
+        ([], "Time of each IPU, the same in replicas 0 and 1; 100% is ", ["0 s0", "1 s1"]),
+        ([{"ipu": 2, "slower": 2}], "Time of each IPU; 100% is ", ["0 0 s0", "1 0 and 1 s1", "0 1 s0"]),
     ],
     ids=["equal", "one_is_slow"],
 )
 def test_equal_ipus_of_replicas_are_one_row_in_words_and_all_rows_in_files(tmp_path, disturbances, title, first_cells):
-    stages = "".join(f"    - {{name: {name}, forward: 1000, backward: 2000}}\n" for name in "ab")
-    head = f"system: {{name: m2000, auto_select_ipus: 4}}\ndisturbances: {disturbances}\n"
-    (tmp_path / "four.yaml").write_text(f"{head}pipeline:\n  gradient_accumulation_count: 8\n  stages:\n{stages}")
+    changes = {"system": {"name": "m2000", "auto_select_ipus": 4}, "disturbances": disturbances}
+    (tmp_path / "four.yaml").write_text(dump(timed(2) | changes))
     words = ["explain", "four.yaml", "--out", "out"]
     told = ipusim(*words, cwd=tmp_path, pictures=False).stdout
     table = told.partition(title)[2].partition("Critical path")[0]
@@ -65,9 +56,9 @@ def test_equal_ipus_of_replicas_are_one_row_in_words_and_all_rows_in_files(tmp_p
 
 
 def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):
-    stages = "".join(f"    - {{name: {name}, forward: 1000, backward: 2000}}\n" for name in "abcd")
-    head = "system: {name: free}\npipeline:\n  schedule: 1f1b\n  gradient_accumulation_count: 16\n  stages:\n"
-    (tmp_path / "four.yaml").write_text(head + stages)
+    data = timed(4) | {"system": {"name": "free"}}
+    data["pipeline"] |= {"schedule": "1f1b", "gradient_accumulation_count": 16}
+    (tmp_path / "four.yaml").write_text(dump(data))
     told = ipusim("explain", "four.yaml", "--out", "four", cwd=tmp_path, pictures=False).stdout
     assert (
         "Cycles by which the run grows if all passes of a stage and kind take one cycle more (+1), or shrinks if one "
@@ -216,8 +207,8 @@ def test_schedules_are_tried_in_the_modes_that_are_asked_for(tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_a_folder_without_its_scenario_says_that_changes_are_not_known(place, tmp_path):
-    shutil.copytree(place / "run", tmp_path, dirs_exist_ok=True)
+def test_a_folder_without_its_scenario_says_that_changes_are_not_known(four_run, tmp_path):
+    shutil.copytree(four_run, tmp_path, dirs_exist_ok=True)
     (tmp_path / "scenario.yaml").unlink()
     done = ipusim("explain", tmp_path)
     assert "The effect of changes is not known: this run folder does not hold its scenario." in done.stdout
@@ -238,9 +229,11 @@ def test_a_folder_without_its_scenario_says_that_changes_are_not_known(place, tm
         (["run", "--execution", "4"], "expected an execution of the Timeline (0 to 0), got 4"),
     ],
 )
-def test_mistakes_are_one_message_and_exit_code_2(place, words, text):
-    assert text in refusal("explain", *words, cwd=place)
-    assert not (place / "run" / "explanation.json").exists()
+def test_mistakes_are_one_message_and_exit_code_2(four_run, tmp_path, words, text):
+    shutil.copytree(four_run, tmp_path / "run")
+    (tmp_path / "folder").mkdir()
+    assert text in refusal("explain", *words, cwd=tmp_path)
+    assert not (tmp_path / "run" / "explanation.json").exists()
 
 
 @pytest.mark.usefixtures("without_charts")
@@ -275,9 +268,7 @@ def test_a_pipeline_slower_than_one_ipu_says_so(tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_run_prints_json_or_nothing_or_everything_but_not_two_of_them(tmp_path):
-    printed = ipusim("run", FOUR, "--out", tmp_path, "--json")
-    assert printed.stdout == (tmp_path / "summary.json").read_text()
+def test_run_prints_nothing_or_everything_but_not_two_forms(tmp_path):
     assert ipusim("run", FOUR, "--out", tmp_path, "--quiet").stdout == ""
     whole = ipusim("run", FOUR, "--out", tmp_path, "--verbose")
     assert "Time of each IPU" in whole.stdout
@@ -312,9 +303,9 @@ def test_gaps_in_main_are_named_and_no_larger_count_is_said_to_help(tmp_path):
     assert all(ipu["cycles"]["gaps_in_main"] == (4096 - 3) * 1_000 for ipu in said["ipus"])
 
 
-def test_a_folder_of_an_older_version_without_its_scenario_says_that_parts_are_left_out(place, tmp_path):
+def test_a_folder_of_an_older_version_without_its_scenario_says_that_parts_are_left_out(four_run, tmp_path):
     older = tmp_path / "older"
-    shutil.copytree(place / "run", older)
+    shutil.copytree(four_run, older)
     (older / "scenario.yaml").unlink()
     said = json.loads((older / "summary.json").read_text())
     for parts in (said["waterfall"]["cycles"], said["waterfall"]["shares"]):

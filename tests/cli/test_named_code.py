@@ -6,10 +6,8 @@ import shutil
 import pytest
 
 import ipusim as package
-from tests.cli.commands import answer, ipusim, leave_charts_out
-from tests.scenarios import SCENARIOS
+from tests.cli.commands import answer, ipusim
 
-FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 MODEL = """
 system: {name: free, auto_select_ipus: 2}
 pipeline: {splits: [last], gradient_accumulation_count: 4 PIPELINE}
@@ -59,21 +57,11 @@ def order(shape): raise SystemExit
 """
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """A folder of a run, whose parts a stranger has made."""
-    folder = tmp_path_factory.mktemp("ran") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        leave_charts_out(patch)
-        ipusim("run", FOUR, "--out", folder, "--quiet")
-    return folder
-
-
 @pytest.fixture
-def stranger(ran, tmp_path):
+def stranger(four_run, tmp_path):
     """The folder as it came, with Python in it and beside it that leaves a mark as soon as it runs."""
     folder = tmp_path / "stranger"
-    shutil.copytree(ran, folder)
+    shutil.copytree(four_run, folder)
     for place in (folder, tmp_path):
         (place / "evil.py").write_text(EVIL.format(marker=str(tmp_path / "it ran")))
     (folder / "link.npz").symlink_to("../data.npz")

@@ -28,18 +28,10 @@ ROWS = "model,machine,ipus,micro_batch,count,items_per_s\nresnet50,pod16,1,16,1,
 PRODUCTS = "m,k,n,dtype,TFLOP/s\n1024,1024,1024,fp16,100\n"
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """The folder of a run."""
-    folder = tmp_path_factory.mktemp("ran") / "run"
-    ipusim("run", FOUR, "--out", folder, "--quiet", pictures=False)
-    return folder
-
-
 @pytest.fixture
-def place(ran, tmp_path, without_charts):
+def place(four_run, tmp_path, without_charts):
     """A folder with something to read for every command."""
-    shutil.copytree(ran, tmp_path / "run")
+    shutil.copytree(four_run, tmp_path / "run")
     shutil.copy(FOUR, tmp_path / "m.yaml")
     (tmp_path / "p.py").write_text(PROGRAM)
     (tmp_path / "r.csv").write_text(ROWS)

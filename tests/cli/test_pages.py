@@ -68,13 +68,6 @@ def test_a_page_is_outdated_by_the_next_run_into_its_folder(folder, tmp_path):
     assert (tmp_path / "run" / "report.html").read_text() == "of someone"
 
 
-def test_the_scenario_in_a_run_folder_makes_the_same_run_again(folder, tmp_path):
-    answer("run", folder / "scenario.yaml", "--out", tmp_path / "again")
-    for path in folder.iterdir():
-        if path.is_file() and path.suffix != ".html":
-            assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
-
-
 def test_what_is_no_run_folder_is_refused_and_nothing_is_written(folder, tmp_path):
     assert refusal("report", tmp_path / "none") == f"{tmp_path / 'none'}: expected a run folder, got no such folder\n"
     done = refusal("report", folder, tmp_path, "--out", tmp_path / "page.html")

@@ -23,6 +23,14 @@ def written(folder: Path, name: str = "a", **more: object) -> Path:
     return file
 
 
+def with_schedule(folder: Path, body: str, name: str = "z") -> None:
+    """Write a scenario whose schedule is a function with such a body, and expects something."""
+    (folder / "mine.py").write_text(f"import os, time\ndef f(shape):\n    {body}\n")
+    data = timed(2)
+    data["pipeline"]["schedule"] = "mine.py:f"
+    (folder / f"{name}.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+
+
 @pytest.fixture
 def in_process(monkeypatch):
     """Hold scenarios in this process, where a test looks at outcomes: a worker of its own takes 1.5 s to begin."""
@@ -209,11 +217,7 @@ def test_the_scenario_in_the_folder_of_a_run_is_none_of_them(tmp_path):
 def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
     for name in ("a", "b"):
         written(tmp_path, name, expect={"time_steps": 12})
-    (tmp_path / "mine.py").write_text(f"import os, time\ndef f(shape):\n    if os.getpid() != {os.getpid()}:\n"
-                                      "        time.sleep(3); os.kill(os.getpid(), 9)\n")  # fmt: skip
-    data = timed(2)
-    data["pipeline"]["schedule"] = "mine.py:f"
-    (tmp_path / "z.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+    with_schedule(tmp_path, f"if os.getpid() != {os.getpid()}: time.sleep(3); os.kill(os.getpid(), 9)")
     done = ipusim("test", tmp_path, "--workers", "2", "--junit", tmp_path / "r.xml")
     assert done.returncode == 2
     *lines, last, unpinned = done.stdout.splitlines()
@@ -226,11 +230,8 @@ def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
 @pytest.mark.parametrize("names", [("a",), ("a", "z")])
 def test_a_schedule_that_ends_its_process_is_a_failure(tmp_path, names):
     """One scenario has no worker beside it, and one worker of several takes the rest with it."""
-    (tmp_path / "mine.py").write_text("import os\ndef f(shape):\n    os._exit(0)\n")
-    data = timed(2)
-    data["pipeline"]["schedule"] = "mine.py:f"
     for name in names:
-        (tmp_path / f"{name}.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+        with_schedule(tmp_path, "os._exit(0)", name)
     words = [sys.executable, "-m", "ipusim", "test", ".", "--workers", "1"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     said = " ".join(done.stdout.split())
@@ -268,10 +269,7 @@ def test_scenarios_without_a_pin_are_counted_also_those_that_expect_nothing(tmp_
 def test_an_interrupt_loses_nothing_that_was_done(tmp_path):
     for name in ("a", "b"):
         written(tmp_path, name, expect={"time_steps": 12})
-    (tmp_path / "mine.py").write_text("import time\ndef f(shape):\n    time.sleep(600)\n")
-    data = timed(2)
-    data["pipeline"]["schedule"] = "mine.py:f"
-    (tmp_path / "z.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+    with_schedule(tmp_path, "time.sleep(600)")
     words = [sys.executable, "-u", "-m", "ipusim", "test", ".", "--workers", "2", "--junit", "r.xml"]
     with subprocess.Popen([*HEEDING, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
         first = [running.stdout.readline().partition(" ")[0] for _ in range(2)]

@@ -327,21 +327,21 @@ def test_only_programs_import_tensorflow(tmp_path):
             ["run", "{x}.yaml", "--profile-steps", "1"],
             "--profile-steps: expected a program, a Python file, got {x}.yaml: for a scenario use --set steps=N\n",
         ),
+        (
+            ["run", "some.yaml", "--hosts", "2"],
+            "--hosts: expected a program, a Python file, got some.yaml: for a scenario use --set system.host.count=2\n",
+        ),
+        (["run", "small.py", "--hosts", "2000"], "--hosts: expected at most 1,024, got 2,000\n"),
+        (["run", "small.py", "--hosts", "0"], None),
         (["run", "smal.py"], "smal.py: expected a program, a Python file, got no such file; did you mean small.py?\n"),
         (["run", "."], None),
-        (["import", "small.py", "--stages", "2"], "--stages: expected either this option or a program, got both\n"),
-        (["import", "small.py", "--replay"], "--replay: expected either this option or a program, got both\n"),
-        (
-            ["import", "small.py", "--name", "forward=f*"],
-            "--name: expected either this option or a program, got both\n",
-        ),
-        (
-            ["import", "small.json", "--pipeline", "1"],
-            "--pipeline: expected either this option or a measured file, got both\n",
-        ),
-        (
-            ["import", "small.json", "--synthetic"],
-            "--synthetic: expected either this option or a measured file, got both\n",
+        *(
+            (["import", f"small.{ending}", *words], f"{words[0]}: expected either this option or {other}, got both\n")
+            for ending, other, *options in (
+                ("py", "a program", ["--stages", "2"], ["--replay"], ["--name", "forward=f*"]),
+                ("json", "a measured file", ["--pipeline", "1"], ["--synthetic"]),
+            )
+            for words in options
         ),
         (["run", "small.py", "--quiet", "--json"], None),
         (["run", "some.yaml", "more"], None),

@@ -9,7 +9,7 @@ import pytest
 from ipusim.base.streams import NumberedLines
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.cli.commands import answer, ipusim, refusal
+from tests.cli.commands import answer, ipusim
 from tests.effort import rarest
 from tests.scenarios import ROOT
 
@@ -141,21 +141,6 @@ def test_what_python_raises_on_a_host_is_printed_as_python_prints_it():
     lines = ran.stderr.splitlines()
     assert lines[:2] == ["[1] Traceback (most recent call last):", f'[1]   File "{path}", line 3, in <module>']
     assert lines[-1] == "[1] ZeroDivisionError: division by zero"
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (
-            ["some.yaml", "--hosts", "2"],
-            "--hosts: expected a program, a Python file, got some.yaml: for a scenario use --set system.host.count=2\n",
-        ),
-        (["program.py", "--hosts", "2000"], "--hosts: expected at most 1,024, got 2,000\n"),
-    ],
-)
-def test_hosts_that_cannot_be(words, text):
-    assert refusal("run", *words) == text
-    assert ipusim("run", words[0], "--hosts", "0").returncode == 2
 
 
 def test_lines_go_out_when_they_are_whole():

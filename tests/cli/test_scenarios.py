@@ -89,14 +89,6 @@ def test_inference_gives_the_networks_outputs():
         np.testing.assert_allclose(result.learning.outputs["outputs"][index], x, rtol=1e-3, atol=1e-5)
 
 
-def test_bert_large_takes_the_published_time_for_a_micro_batch():
-    """From its layers alone: pairs of published pods leave 6.03 to 6.07 ms for it (PopART and TensorFlow 1)."""
-    few, more = (run("bert_large", f"pipeline.gradient_accumulation_count={count}") for count in (20, 30))
-    cycles = more.summary.makespan_cycles - few.summary.makespan_cycles
-    assert cycles / 10 / few.summary.clock_hz == pytest.approx(6.05e-3, rel=0.025)
-    assert few.summary.replicas == 4
-
-
 def test_models_of_the_package_are_the_scenarios_of_the_same_name():
     both = [path for path in MODELS.glob("*.yaml") if (SCENARIOS / path.name).exists()]
     assert "bert_large.yaml" in {path.name for path in both}
@@ -104,25 +96,12 @@ def test_models_of_the_package_are_the_scenarios_of_the_same_name():
         assert path.read_bytes() == (SCENARIOS / path.name).read_bytes()
 
 
-def test_resnet50_reaches_the_published_throughputs():
-    """Graphcore's performance results, TensorFlow 1: 42,029 images/s on a Bow Pod16 and 145,287 on a Bow Pod64."""
-    small = run("resnet50")
-    large = ("system.name=bow_pod64", "system.auto_select_ipus=64", "pipeline.gradient_accumulation_count=2")
-    assert small.job.system.replicas == 16
-    assert small.summary.throughput.samples_per_s == pytest.approx(42_029, rel=0.05)
-    assert run("resnet50", *large).summary.throughput.samples_per_s == pytest.approx(145_287, rel=0.1)
-    # torchvision's resnet50 has as many parameters, and its documentation 4.09 billion multiply-accumulates an image.
-    parameters = sum(stage.parameter_bytes for stage in small.job.program.stages) // 2
-    assert parameters == 25_557_032
-    macs = sum(work.macs for stage in small.job.program.stages for work in stage.forward)
+def test_resnet50_has_the_parameters_and_products_of_its_authors():
+    """As many parameters as torchvision's, of which a page says 4.09 billion multiply-accumulates an image."""
+    stages = run("resnet50").job.program.stages
+    assert sum(stage.parameter_bytes for stage in stages) // 2 == 25_557_032
+    macs = sum(work.macs for stage in stages for work in stage.forward)
     assert macs / 20 == pytest.approx(4.09e9, rel=0.005)
-
-
-def test_efficientnet_reaches_the_published_throughputs_with_its_channels_scaled():
-    """Graphcore's performance results, TensorFlow 1: 9,000 images/s on a Bow Pod16 and 34,943 on a Bow Pod64."""
-    large = ("system.name=bow_pod64", "system.auto_select_ipus=64", "pipeline.gradient_accumulation_count=64")
-    assert run("efficientnet_b4").summary.throughput.samples_per_s == pytest.approx(9_000, rel=0.1)
-    assert run("efficientnet_b4", *large).summary.throughput.samples_per_s == pytest.approx(34_943, rel=0.1)
 
 
 def test_swin_has_the_parameters_and_products_of_its_authors():

@@ -41,6 +41,8 @@ with mock.patch.object(terminal, "_LINES_S", 0.0), terminal.status("suggest") as
         (["--seconds", "nan"], "--seconds: expected a time above 0, got nan"),
         (["--stages", "99"], "--stages: expected 1, 2, 3, 4, 5 or 6 with the other options, got 99"),
         (["--replicas", "3"], "--replicas: expected 1, 2 or 4 with the other options, got 3"),
+        (["--ipus", "4,3"], "--ipus: expected 1, 2 or 4, sizes of a device of m2000, got 3"),
+        (["--ipus", "1,2", "--replicas", "4"], "--replicas: expected 1 with the other options, got 4"),
     ],
 )
 def test_an_option_that_leaves_nothing_is_named(options, said):
@@ -91,16 +93,6 @@ def test_each_number_of_ipus_has_the_plan_that_its_own_search_finds(tmp_path):
     assert not (tmp_path / "4,1,2-1.yaml").exists()
     shown = ipusim("suggest", DIGITS, "--ipus", "2,4", *options[:-1], "--out", tmp_path / "shown.yaml").stdout
     assert "\nStages of the fastest plan, on 4 IPUs:\n  stage 0 on IPU 0: " in shown
-
-
-def test_numbers_of_ipus_that_no_device_has_are_refused_before_any_search():
-    done = ipusim("suggest", DIGITS, "--ipus", "4,3")
-    said = "--ipus: expected 1, 2 or 4, sizes of a device of m2000, got 3\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
-    assert (
-        refusal("suggest", DIGITS, "--ipus", "1,2", "--replicas", "4")
-        == "--replicas: expected 1 with the other options, got 4\n"
-    )
 
 
 @slowest

@@ -19,6 +19,7 @@ from tests.schedules import SCHEDULES_OR_FILES
 
 FOUR = "scenarios/schedules_four_ipus.yaml"
 COUNT = "pipeline.gradient_accumulation_count"
+JITTER = ("--set", "disturbances=[{jitter: 20 %}]", "--set", "expect=null")
 
 
 def rows(folder):
@@ -131,6 +132,27 @@ def test_a_study_file_says_the_same_as_options(workspace):
         (
             [FOUR, "--zip", "--vary", f"{COUNT}=8", "--vary", "seed=1,2"],
             "--zip: expected equal numbers of values of all options, ",
+        ),
+        (
+            [FOUR, "--seeds", "5"],
+            "--seeds: expected a scenario with jitter among its disturbances, such as {jitter: 5 %}",
+        ),
+        ([FOUR, "--seeds", "0", *JITTER], "--seeds: expected from 1 to 100,000 runs, got 0"),
+        (
+            [FOUR, "--seeds", "5", "--vary", "steps=1,2", *JITTER],
+            "--seeds: expected a scenario and no further values to vary",
+        ),
+        (
+            [FOUR, "--slower", "1"],
+            "--slower: expected a factor on the duration of the work, from above 1 to 1000, got 1",
+        ),
+        (
+            [FOUR, "--slower", "2", "--zip", "--vary", "steps=1,2"],
+            "--slower: expected a scenario with crossed values ",
+        ),
+        (
+            [FOUR, "--slower", "2", "--seeds", "3"],
+            "--seeds: expected a scenario and no further values to vary, got further values",
         ),
         ([FOUR, "--set", "steps=0", "--vary", f"{COUNT}=8"], "--set steps: expected a whole number from 1 to 1000000"),
         (

@@ -35,6 +35,7 @@ from tests.scenarios import SCENARIOS
 
 #: Models whose scenarios lack a part, and the least and the largest error of their rows.
 LACKING = {"conformer": (0.1, 0.6)}
+OWN = "rows.csv"
 HEADER = "model,machine,ipus,micro_batch,count,items_per_s\n"
 SMALL = """\
 # A pipeline of three stages
@@ -250,9 +251,7 @@ def test_a_small_network_is_met_by_what_is_laid_out_anew(simulated):
 
 
 def test_a_row_within_a_range_is_not_off_and_one_beyond_by_the_nearest_end(small, tmp_path):
-    (tmp_path / "small.yaml").write_text(SMALL.replace("SCHEDULE", "grouped"))
-    row = small()
-    simulated = simulate_rows(prepare_rows([row]))[0].items_per_s
+    simulated = simulate_rows(prepare_rows([small()]))[0].items_per_s
     for low, high, expected in ((0.9, 1.2, 0), (1.25, 2, -0.2), (0.25, 0.5, 1)):
         path = tmp_path / "own.csv"
         path.write_text(HEADER + f"small.yaml,m2000,4,1,7,{low * simulated!r}-{high * simulated!r}\n")
@@ -285,15 +284,6 @@ def test_the_host_fills_its_buffers_before_the_first_update_of_a_session_run_alo
         assert each.items_per_s == pytest.approx(run.throughput.samples_per_s, rel=1e-9)
         seconds.append(64 / each.items_per_s)
     assert seconds[0] > 1.1 * seconds[1]
-
-
-def test_a_clock_that_is_faster_makes_passes_as_much_faster_as_was_published(simulated):
-    """GC200 and Bow have the same tiles; the published pair is 1.375 apart, the clocks 1.396."""
-    one, other = (
-        next(each for each in simulated if (each.row.machine, each.row.model) == (name, "conformer"))
-        for name in ("m2000", "bow2000")
-    )
-    assert other.items_per_s / one.items_per_s == pytest.approx(other.row.items_per_s / one.row.items_per_s, rel=0.02)
 
 
 @rarest
@@ -473,31 +463,29 @@ def test_a_pipeline_that_repeats_itself_after_a_few_micro_batches_is_carried_on(
     assert found.time().seconds(64) == pytest.approx(cycles / job.system.clock_hz, rel=0.005)
 
 
-def test_a_row_that_does_not_fit_says_so(tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text(HEADER + "bert_large,bow_pod16,16,64,60,100\n")
-    done = ipusim("validate", "--rows", str(rows), columns="")
-    assert done.stdout.count("does not fit") == 2
-    rows.write_text(HEADER.replace("\n", ",settings\n") + "bert_large,bow_pod16,16,64,60,100,memory=error\n")
-    done = refusal("validate", "--rows", str(rows), columns="")
-    assert f"{rows}:2: bert_large: " in done
-    assert "Out of memory on IPU" in done
+def test_a_row_that_does_not_fit_says_so(own):
+    rows = own(HEADER + "bert_large,bow_pod16,16,64,60,100\n")
+    assert answer("validate", "--rows", rows, columns="").count("does not fit") == 2
+    rows = own(HEADER.replace("\n", ",settings\n") + "bert_large,bow_pod16,16,64,60,100,memory=error\n")
+    refused = refusal("validate", "--rows", rows, columns="")
+    assert refused.startswith(f"{rows}:2: bert_large: ")
+    assert "Out of memory on IPU" in refused
 
 
-@pytest.mark.parametrize("setting", ["pipeline.gradient_accumulation_count=10", "steps=4", "system.name=m2000"])
-def test_a_setting_that_a_column_says_is_refused_at_its_place(setting, tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text(HEADER.replace("\n", ",settings\n") + f"bert_large,bow_pod16,16,8,60,100,{setting}\n")
-    done = refusal("validate", "--rows", str(rows), columns="")
-    assert re.search(rf"{re.escape(str(rows))}:2: column settings: expected keys not given by ", done)
-
-
-def test_what_a_scenario_refuses_of_a_row_stands_at_the_row(tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text(HEADER.replace("\n", ",settings\n") + "bert_large,bow_pod16,16,8,60,100,foo.x=1\n")
-    done = refusal("validate", "--rows", str(rows), columns="")
-    assert done.startswith(f"{rows}:2: bert_large: foo")
-    assert "--set" not in done
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("pipeline.gradient_accumulation_count=10", "column settings: expected keys not given by "),
+        ("steps=4", "column settings: expected keys not given by "),
+        ("system.name=m2000", "column settings: expected keys not given by "),
+        ("foo.x=1", "bert_large: foo"),
+    ],
+)
+def test_a_setting_that_a_column_says_or_a_scenario_refuses_is_refused_at_its_row(setting, told, own):
+    rows = own(HEADER.replace("\n", ",settings\n") + f"bert_large,bow_pod16,16,8,60,100,{setting}\n")
+    refused = refusal("validate", "--rows", rows, columns="")
+    assert refused.startswith(f"{rows}:2: {told}")
+    assert "--set" not in refused
 
 
 def test_own_rows_are_held_without_fitting_anything(tmp_path):
@@ -516,27 +504,21 @@ def test_own_rows_are_held_without_fitting_anything(tmp_path):
     assert width > 1.5 * height > 600
 
 
-def test_own_rows_of_equal_errors_have_no_range_and_are_held_as_own_rows(tmp_path):
+def test_own_rows_of_equal_errors_have_no_range_and_are_held_as_own_rows(own):
     """Three of a source, published as what is simulated; no width follows from them."""
-    rows = tmp_path / "rows.csv"
     header = HEADER.replace("\n", ",use,source\n")
     lines = [f"bert_base,bow_pod16,16,32,512,10000,fitted,{source}\n" for source in "ab" for _ in range(3)]
-    rows.write_text(header + "".join(lines))
+    rows = own(header + "".join(lines))
     done = answer("validate", "--rows", str(rows), columns="")
     assert "not known" in done
     assert "of BERT and ResNet-50 on one pod" not in done
 
 
-WRONG = "nowhere.yaml,m200,4.5,0,x,-1\n"
-
-
-def test_all_that_is_wrong_with_rows_is_told_at_once(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text(HEADER + WRONG)
+def test_all_that_is_wrong_with_rows_is_told_at_once(own):
+    path = own(HEADER + "nowhere.yaml,m200,4.5,0,x,-1\n")
     with pytest.raises(FileError) as caught:
         read_throughputs(path)
-    lines = str(caught.value).splitlines()
-    assert lines == [
+    assert str(caught.value).splitlines() == [
         f"{path}:2: column model: expected {', '.join(model_names())} or the path of a scenario, got 'nowhere.yaml'",
         f"{path}:2: column machine: expected a system such as m2000 or bow_pod16, got 'm200'; did you mean m2000?",
         f"{path}:2: column ipus: expected a whole number from 1 to 10000000, got '4.5'",

@@ -49,11 +49,6 @@ def test_every_command_line_that_is_shown_exists():
     assert not {(path, verb, rest) for path, verb, rest in found if wrong(verb, rest)}
 
 
-@pytest.mark.parametrize("text", ["$ ipusim nothing", "`ipusim\nnothing --a`", '"`ipusim "\n  f"check --nothing`"'])
-def test_one_that_does_not_exist_is_found(text):
-    assert [wrong(*line) for line in lines(text)] in ([{"nothing"}], [{"--nothing"}])
-
-
 @pytest.mark.parametrize("line", cli._REMOVED)
 def test_a_verb_or_an_option_of_old_is_answered_in_one_line(line):
     assert refusal(*line.split()) == f"{cli._REMOVED[line]}\n"

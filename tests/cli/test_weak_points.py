@@ -7,11 +7,12 @@ import pytest
 from ipusim.analysis.throughput import throughput_of
 from ipusim.app.scenario.load import load_job
 from ipusim.runs.execute import execute
-from tests.cli.commands import answer, ipusim, refusal
+from tests.cli.commands import answer, ipusim
 from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 CABLED = ("system.name=m2000", "expect=null", "pipeline.stages.stage0.output_bytes=4 MiB")
+SET = [word for each in CABLED for word in ("--set", each)]
 
 
 def cycles(*overrides):
@@ -19,8 +20,7 @@ def cycles(*overrides):
 
 
 def swept(folder, *words):
-    own = [word for each in CABLED for word in ("--set", each)]
-    done = answer("sweep", FOUR, *own, "--slower", 1.5, *words, "--workers", 1, "--out", folder)
+    done = answer("sweep", FOUR, *SET, "--slower", 1.5, *words, "--workers", 1, "--out", folder)
     return done, json.loads((folder / "weak_points.json").read_text())["slowdowns"]
 
 
@@ -67,31 +67,11 @@ def test_it_comes_on_top_of_what_disturbs_the_scenario_already(tmp_path):
     assert slower[2] == both / cycles(own)
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("--slower", 1), "--slower: expected a factor on the duration of the work, from above 1 to 1000, got 1"),
-        (
-            ("--slower", 2, "--zip", "--vary", "steps=1,2"),
-            "--slower: expected a scenario with crossed values ",
-        ),
-        (
-            ("--slower", 2, "--seeds", 3),
-            "--seeds: expected a scenario and no further values to vary, got further values",
-        ),
-    ],
-)
-def test_what_is_not_slower_is_refused(tmp_path, words, text):
-    assert text in refusal("sweep", FOUR, *words, "--out", tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.usefixtures("without_charts")
 def test_compare_says_what_disturbances_cost_each_schedule(tmp_path):
-    own = [word for each in CABLED for word in ("--set", each)]
     disturbed = "[{ipu: 2, slower: 1.5}]"
     words = ("--schedules", "grouped,1f1b,eager_1f1b", "--disturbances", disturbed)
-    done = answer("compare", FOUR, *own, *words, "--out", tmp_path)
+    done = answer("compare", FOUR, *SET, *words, "--out", tmp_path)
     costs = {}
     for schedule in ("grouped", "1f1b", "eager_1f1b"):
         name = f"pipeline.schedule={schedule}"
@@ -105,9 +85,8 @@ def test_compare_says_what_disturbances_cost_each_schedule(tmp_path):
 
 @pytest.mark.usefixtures("without_charts")
 def test_compare_shows_one_scenario_without_and_with_disturbances(tmp_path):
-    own = [word for each in CABLED for word in ("--set", each)]
     disturbed = "[{ipu: 2, slower: 1.5}]"
-    done = answer("compare", FOUR, *own, "--disturbances", disturbed, "--out", tmp_path, "--json")
+    done = answer("compare", FOUR, *SET, "--disturbances", disturbed, "--out", tmp_path, "--json")
     calm, slow = json.loads(done)
     assert (calm["source"], slow["source"]) == ("schedules_four_ipus, undisturbed", "schedules_four_ipus")
     assert calm["waterfall"]["run_cycles"] == cycles()

@@ -25,22 +25,14 @@ COMMANDS = {
     command.name or command.callback.__name__: command.callback.__doc__.partition("\n")[0]
     for command in app.registered_commands
 }
+SWEPT = ("--vary", "pipeline.gradient_accumulation_count=8,16", "--workers", "1")
 #: Commands that print sentences beside tables, quick ones.
 SAYING = (
     ("run", SCENARIOS / "memory_by_schedule.yaml", "--out", "out"),
     ("check", SCENARIOS / "gpt2.yaml"),
     ("explain", SCENARIOS / "gpu_schedules.yaml", "--out", "out"),
     ("compare", SCENARIOS / "memory_by_schedule.yaml", "--out", "out"),
-    (
-        "sweep",
-        SCENARIOS / "schedules_four_ipus.yaml",
-        "--vary",
-        "pipeline.gradient_accumulation_count=8,16",
-        "--workers",
-        "1",
-        "--out",
-        "out",
-    ),
+    ("sweep", SCENARIOS / "schedules_four_ipus.yaml", *SWEPT, "--out", "out"),
     (
         "suggest",
         SCENARIOS / "tutorial_step3_pipelining.yaml",
