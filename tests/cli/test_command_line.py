@@ -265,9 +265,8 @@ def test_check_ends_with_the_notes_that_run_ends_with(workspace):
 @pytest.mark.parametrize("words", [("--out", ""), ("--out=",)])
 def test_an_empty_place_of_results_is_refused(words, tmp_path):
     """A shell variable without a value would write into the current folder."""
-    done = ipusim("run", ROOT / "scenarios" / "gpu_schedules.yaml", *words, cwd=tmp_path)
-    right = "expected a folder or a file, got an empty text; '.' is the current folder"
-    assert (done.returncode, done.stderr) == (2, f"--out: {right}\n")
+    right = "--out: expected a folder or a file, got an empty text; '.' is the current folder\n"
+    assert refusal("run", ROOT / "scenarios" / "gpu_schedules.yaml", *words, cwd=tmp_path) == right
     assert not [*tmp_path.iterdir()]
 
 
@@ -292,6 +291,5 @@ def test_a_link_to_nothing_is_not_offered_for_itself(tmp_path):
 
 def test_a_trace_of_malformed_events_has_no_pass(tmp_path):
     (tmp_path / "trace.json").write_text('{"traceEvents": [{"ph": "X", "name": "F0", "ts": "abc", "dur": 1}]}')
-    done = ipusim("import", "trace.json", cwd=tmp_path)
-    right = "expected passes, got no event with a name, a time and a length"
-    assert (done.returncode, done.stderr) == (2, f"trace.json: {right}\n")
+    right = "trace.json: expected passes, got no event with a name, a time and a length\n"
+    assert refusal("import", "trace.json", cwd=tmp_path) == right

@@ -59,7 +59,6 @@ def test_each_run_is_the_scenario_with_seeds_of_its_own(tmp_path):
 
 
 @rarest
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 def test_neither_workers_nor_one_that_is_killed_change_a_byte(tmp_path):
     distributed = pytest.importorskip("distributed")
     ensemble(tmp_path / "one", "--workers", 1, jitter=WHILE)

@@ -117,7 +117,6 @@ def child(ends):
 
 
 @rarest
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX")
 def test_children_that_it_forks_write_no_results(program):
     before, main, after = SMALL.partition("if __name__")
     early = "if child('before'):\n    sys.exit()\n"

@@ -13,7 +13,7 @@ from ipusim.app.fidelity.product_rows import read_rows as read_product_rows
 from ipusim.app.fidelity.validation import Validation
 from ipusim.app.scenario import load_job
 from ipusim.runs.request.schema import json_schema
-from reports import bubbles_page, stragglers_page, suggested_page, teaching_page
+from reports import bubbles_page, fidelity_pages, stragglers_page, suggested_page, teaching_page
 from reports.__main__ import ROOT, main
 from reports.fidelity_pages import fidelity_page
 from reports.gallery import GALLERY, Picture
@@ -87,10 +87,22 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch):
         assert_same_picture((tmp_path / name).read_bytes(), name)
 
 
-def test_pages_of_all_that_is_published_are_what_is_found(validate, validate_schedules):
-    assert fidelity_page(validate.found) == PAGES["reports/fidelity.md"], "run python -m reports"
-    page = published_schedules_page(validate_schedules.found)
-    assert page == PAGES["reports/published_schedules.md"], "run python -m reports"
+def tried_on_the_page(validation):
+    """Return what the page of fidelity says of the trainings that are far off."""
+    _, text = PAGES["reports/fidelity.md"].split("\n## Where it is off\n\n")
+    return text.split(f"\n## {validation.fitted_rates.title}\n")[0]
+
+
+def test_what_was_tried_of_trainings_that_are_far_off_is_on_the_page(validate):
+    assert fidelity_pages.residuals(validate.found) == tried_on_the_page(validate.found)
+
+
+def test_pages_of_all_that_is_published_are_what_is_found(validate, validate_schedules, monkeypatch):
+    monkeypatch.setattr(fidelity_pages, "residuals", tried_on_the_page)
+    found = {"fidelity": fidelity_page(validate.found)}
+    found["published_schedules"] = published_schedules_page(validate_schedules.found)
+    for name, page in found.items():
+        assert page == PAGES[f"reports/{name}.md"], "run python -m reports"
     assert "throughputs.png" in validate.found.files()
 
 

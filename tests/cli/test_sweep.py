@@ -223,7 +223,6 @@ def uninterrupted(tmp_path_factory):
 
 
 @rarest
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupted):
     """In a process of its own, with two workers; the sweep that it is compared with has one."""
     out = workspace / "out"
