@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from ipusim.app.page.page import report_page
+from tests.browser.folders import run_into
+
 #: What the browser may be called.
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -93,3 +96,25 @@ def open_page(browser):
     # What the page holds itself is no request, and it is the tests that read its canvas back.
     ours = ("request: data:", "warning: Canvas2D: Multiple readback")
     assert [each for each in wrong if not each.startswith(ours)] == []
+
+
+@pytest.fixture(scope="module")
+def timelines(request, tmp_path_factory):
+    """The folder of the runs that a module's ``RUNS`` names, each in a folder of its name, and their Timelines."""
+    home = tmp_path_factory.mktemp("runs")
+    return home, {name: run_into(home / name, {"name": name, **asked}) for name, asked in request.module.RUNS.items()}
+
+
+@pytest.fixture
+def show(request, open_page, timelines):
+    """Open the page of some of the runs, by name; where a module says ``PLAYED``, it plays them."""
+    home, _ = timelines
+
+    def shown(*names, **how):
+        path = home / f"{'-'.join(names)}.html"
+        if not path.exists():
+            folders = [home / name for name in names]
+            path.write_bytes(report_page(folders, play=getattr(request.module, "PLAYED", False)))
+        return open_page(path, **how)
+
+    return shown

@@ -10,6 +10,14 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 
+#: Stages that differ, with what they send and hold, and a scenario of them.
+STAGES = [
+    {"name": f"s{n}", "forward": 4000 + 500 * n, "backward": 8000, "update": 900, "output_bytes": 4096}
+    | {"gradient_bytes": 4096, "parameter_bytes": 2**20, "stash_bytes": 2**16}
+    for n in range(4)
+]
+FOUR = {"system": {"name": "m2000"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
+
 
 def run_into(folder, options):
     """Run a scenario's options and write what the page reads of a run; return the Timeline."""

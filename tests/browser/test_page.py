@@ -14,7 +14,7 @@ from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
 from ipusim.timeline.timeline import Span, Timeline
-from tests.browser.folders import run_into
+from tests.browser.folders import FOUR, run_into
 from tests.browser.shown import colour, fields, hover, rgb, shows, unfold
 from tests.effort import rarest
 
@@ -22,50 +22,26 @@ FORWARD, BACKWARD = (
     rgb(page_looks([kind.row.look])[0]["light"]["fill"]) for kind in (SpanKind.FORWARD, SpanKind.BACKWARD)
 )
 HOSTILE = '<script>window.hacked = 1; alert(1)</script><img src=x onerror="window.hacked = 2">\u2028</script>'
-STAGES = [
-    {
-        "name": f"s{n}",
-        "forward": 4000 + 500 * n,
-        "backward": 8000,
-        "update": 900,
-        "output_bytes": 4096,
-        "gradient_bytes": 4096,
-    }
-    | {"parameter_bytes": 2**20, "stash_bytes": 2**16}
-    for n in range(4)
-]
-FOUR = {"name": "four", "system": {"name": "m2000"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
+#: The second is of two replicas with I/O tiles, in three executions.
+IO_TILES = {"num_io_tiles": 64, "place_ops_on_io_tiles": True}
+RUNS = {
+    "four": FOUR,
+    "again": {
+        "system": {"name": "pod16", "auto_select_ipus": 8, "io_tiles": IO_TILES},
+        "infeed": {"element_bytes": 65536},
+        "pipeline": {**FOUR["pipeline"], "repeat_count": 3, "gradient_accumulation_count": 16},
+    },
+}
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Two runs on disk, the second of two replicas with I/O tiles, in three executions."""
-    home = tmp_path_factory.mktemp("runs")
-    run_into(home / "four", FOUR)
-    system = {"name": "pod16", "auto_select_ipus": 8, "io_tiles": {"num_io_tiles": 64, "place_ops_on_io_tiles": True}}
-    again = {**FOUR, "name": "again", "system": system, "infeed": {"element_bytes": 65536}}
-    again["pipeline"] = FOUR["pipeline"] | {"repeat_count": 3, "gradient_accumulation_count": 16}
-    run_into(home / "again", again)
-    return home
+@pytest.fixture
+def timeline(timelines):
+    return timelines[1]["four"]
 
 
-@pytest.fixture(scope="module")
-def one(folders):
-    path = folders / "one.html"
-    path.write_bytes(report_page([folders / "four"]))
-    return path
-
-
-@pytest.fixture(scope="module")
-def both(folders):
-    path = folders / "both.html"
-    path.write_bytes(report_page([folders / "four", folders / "again"]))
-    return path
-
-
-@pytest.fixture(scope="module")
-def timeline(folders):
-    return Timeline.load(folders / "four" / "timeline.npz")
+@pytest.fixture
+def folders(timelines):
+    return timelines[0]
 
 
 def span_of(timeline, kind, stage, micro_batch):
@@ -75,22 +51,8 @@ def span_of(timeline, kind, stage, micro_batch):
     return row, (timeline.start[row] + timeline.end[row]) / 2 / timeline.info.clock_hz
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=rarest)])
-def test_it_opens_without_a_word_in_light_and_dark_and_the_button_changes_that(open_page, both, scheme):
-    page = open_page(both, color_scheme=scheme)
-    paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(24, 27, 33)"}
-    back = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(back) == paper[scheme]
-    assert page.locator("#theme").get_attribute("aria-pressed") == str(scheme == "dark").lower()
-    other = {"light": "dark", "dark": "light"}[scheme]
-    page.click("#theme")
-    assert page.evaluate(back) == paper[other]
-    assert page.title() == "2 runs: four, again"
-    assert page.locator("section").count() == 2
-
-
-def test_hovering_shows_all_fields_of_a_span(open_page, one, timeline):
-    page = open_page(one)
+def test_hovering_shows_all_fields_of_a_span(show, timeline):
+    page = show("four")
     row, second = span_of(timeline, SpanKind.FORWARD, 1, 2)
     shown = hover(page, "IPU 1", second)
     clock_hz = timeline.info.clock_hz
@@ -115,8 +77,8 @@ def test_hovering_shows_all_fields_of_a_span(open_page, one, timeline):
     assert fields(page, "#tip") == {}
 
 
-def test_the_wheel_zooms_around_the_pointer_a_drag_pans_and_buttons_do_both(open_page, one, timeline):
-    page = open_page(one)
+def test_the_wheel_zooms_around_the_pointer_a_drag_pans_and_buttons_do_both(show, timeline):
+    page = show("four")
     start, end = shows(page)
     second = start + (end - start) * 0.3
     hover(page, "IPU 2", second)
@@ -143,9 +105,8 @@ def test_the_wheel_zooms_around_the_pointer_a_drag_pans_and_buttons_do_both(open
     assert shows(page) == pytest.approx((0, timeline.makespan_cycles / timeline.info.clock_hz))
 
 
-def test_it_jumps_to_phases_executions_and_micro_batches(open_page, folders, both):
-    page = open_page(both)
-    timeline = Timeline.load(folders / "again" / "timeline.npz")
+def test_it_jumps_to_phases_executions_and_micro_batches(show, timelines):
+    page, timeline = show("four", "again"), timelines[1]["again"]
     section, hz = page.locator("section").nth(1), timeline.info.clock_hz
     section.locator("[data-do=execution]").select_option("2")
     start, end = shows(page, 1)
@@ -168,8 +129,8 @@ def test_it_jumps_to_phases_executions_and_micro_batches(open_page, folders, bot
     assert shows(page, 1) == pytest.approx((0, last))
 
 
-def test_a_micro_batch_is_followed_and_all_else_is_dim(open_page, one, timeline):
-    page = open_page(one)
+def test_a_micro_batch_is_followed_and_all_else_is_dim(show, timeline):
+    page = show("four")
     (_, followed), (_, other) = (span_of(timeline, SpanKind.BACKWARD, 3, batch) for batch in (3, 4))
     assert colour(page, "IPU 3", followed, below=-14) == colour(page, "IPU 3", other, below=-14) == BACKWARD
     page.fill("[data-do=batch]", "3")
@@ -183,8 +144,8 @@ def test_a_micro_batch_is_followed_and_all_else_is_dim(open_page, one, timeline)
     assert colour(page, "IPU 3", other, below=-14) == BACKWARD
 
 
-def test_the_critical_path_is_shown_on_the_trace_and_as_a_table(open_page, one, timeline):
-    page = open_page(one)
+def test_the_critical_path_is_shown_on_the_trace_and_as_a_table(show, timeline):
+    page = show("four")
     path = critical_path_of(timeline).rows
     on, off = (
         next(
@@ -205,8 +166,8 @@ def test_the_critical_path_is_shown_on_the_trace_and_as_a_table(open_page, one, 
     assert sum(int(each.replace(",", "")) for each in cycles) == timeline.makespan_cycles
 
 
-def test_kinds_are_hidden_through_the_legend_and_links_are_shown_by_a_button(open_page, one, timeline):
-    page = open_page(one)
+def test_kinds_are_hidden_through_the_legend_and_links_are_shown_by_a_button(show, timeline):
+    page = show("four")
     _, second = span_of(timeline, SpanKind.BACKWARD, 0, 3)
     key = page.locator("[data-look=backward]")
     assert colour(page, "IPU 0", second, below=14) == BACKWARD
@@ -224,8 +185,8 @@ def test_kinds_are_hidden_through_the_legend_and_links_are_shown_by_a_button(ope
     assert page.locator(".labels .label").count() == before + len(timeline.info.links)
 
 
-def test_tables_sort_by_click_and_by_keyboard(open_page, one):
-    page = open_page(one)
+def test_tables_sort_by_click_and_by_keyboard(show):
+    page = show("four")
     unfold(page)
     table = page.locator(".table", has=page.locator("caption:has-text('Critical path')"))
     column = table.locator("tbody tr td:nth-child(4)")
@@ -249,8 +210,8 @@ def test_tables_sort_by_click_and_by_keyboard(open_page, one):
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_all_of_it_goes_by_keyboard_and_the_focus_is_seen(open_page, one, timeline):
-    page = open_page(one)
+def test_all_of_it_goes_by_keyboard_and_the_focus_is_seen(show, timeline):
+    page = show("four")
     canvas = page.locator("canvas.trace")
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -297,8 +258,8 @@ def test_all_of_it_goes_by_keyboard_and_the_focus_is_seen(open_page, one, timeli
     assert canvas.get_attribute("aria-label").startswith("trace of four: grouped in lock-step on m2000")
 
 
-def test_memory_stands_on_the_same_axis_and_tells_what_it_is(open_page, one, timeline):
-    page = open_page(one)
+def test_memory_stands_on_the_same_axis_and_tells_what_it_is(show, timeline):
+    page = show("four")
     trace, memory = (page.locator(f"canvas.{name}").bounding_box() for name in ("trace", "memory"))
     assert (trace["x"], trace["width"]) == (memory["x"], memory["width"])
     page.locator("canvas.memory").scroll_into_view_if_needed()
@@ -368,8 +329,8 @@ OVERLAPPING = """() => {
 
 
 @pytest.mark.parametrize("width", [900, pytest.param(1280, marks=rarest)])
-def test_no_text_is_cut_or_lies_over_another(open_page, both, width):
-    page = open_page(both, width=width)
+def test_no_text_is_cut_or_lies_over_another(show, width):
+    page = show("four", "again", width=width)
     assert page.evaluate(OVERLAPPING) == []
     page.click("[data-do=beside]")
     page.locator(".keys summary").click()
@@ -386,31 +347,19 @@ def test_no_text_is_cut_or_lies_over_another(open_page, both, width):
             )
 
 
-def test_on_a_narrow_screen_every_figure_of_the_overview_is_in_sight(open_page, both):
-    page = open_page(both, width=390)
-    region = page.locator(".table.wide").first
-    assert region.evaluate("(region) => region.scrollWidth <= region.clientWidth")
-    cells = region.locator("td").evaluate_all(
-        "(all) => all.map((each) => [each.dataset.head, each.textContent, each.getBoundingClientRect().right])"
-    )
-    heads = region.locator("thead th").evaluate_all("(all) => all.map((each) => each.textContent)")
-    assert [head for head, _, _ in cells] == heads[1:] * (len(cells) // (len(heads) - 1))
-    assert all(text and right <= 390 for _, text, right in cells)
-
-
-def test_the_first_screen_has_the_verdict_the_parts_of_the_time_what_would_help_and_the_trace(open_page, one, both):
-    page = open_page(one)
+def test_the_first_screen_has_the_verdict_the_parts_of_the_time_what_would_help_and_the_trace(show):
+    page = show("four")
     shown = [".figures", ".bars", ".verdict", "canvas.trace"]
     boxes = [page.locator(each).first.bounding_box() for each in shown]
     assert boxes == sorted(boxes, key=lambda box: box["y"])
     assert boxes[-1]["y"] + boxes[-1]["height"] <= 900
     assert page.locator("table:visible").count() == 0
-    height = open_page(both).evaluate("document.documentElement.scrollHeight")
+    height = show("four", "again").evaluate("document.documentElement.scrollHeight")
     assert height < 4000
 
 
-def test_the_parts_of_the_time_are_one_bar_that_says_each(open_page, folders, one):
-    page = open_page(one)
+def test_the_parts_of_the_time_are_one_bar_that_says_each(show, folders):
+    page = show("four")
     said = json.loads((folders / "four" / "summary.json").read_text())["waterfall"]
     shares = {part.words: said["shares"][part.key] for part in TimePart if said["cycles"][part.key]}
     bar = page.locator(".bars").first
@@ -436,8 +385,8 @@ def test_what_would_help_is_there_once_explain_has_written_it_of_this_run(open_p
     assert said(help=[1], waterfall=waterfall) == other
 
 
-def test_it_prints_light_without_its_tools_on_pages_of_paper(open_page, both):
-    page = open_page(both, color_scheme="dark")
+def test_it_prints_light_without_its_tools_on_pages_of_paper(show):
+    page = show("four", "again", color_scheme="dark")
     wide = page.locator("canvas.trace").first.bounding_box()["width"]
     page.evaluate(
         "window.printed = []; addEventListener('beforeprint', () => window.printed.push("
@@ -475,8 +424,8 @@ def test_a_run_without_memory_and_without_a_scenario_says_so(open_page, folders,
     assert page.locator("pre").inner_text().startswith("The folder holds no scenario")
 
 
-def test_replicas_and_io_tiles_have_rows_of_their_own(open_page, both):
-    plot = open_page(both).locator("section").nth(1).locator(".plot").first
+def test_replicas_and_io_tiles_have_rows_of_their_own(show):
+    plot = show("four", "again").locator("section").nth(1).locator(".plot").first
     assert plot.locator(".label span").all_inner_texts()[:4] == ["IPU 0", "I/O tiles", "IPU 1", "IPU 2"]
     titles = [each.get_attribute("title") for each in plot.locator(".label").all()]
     assert titles[:2] == ["replica 0, IPU 0, stage 0 s0", "replica 0, IPU 0, stage 0 s0: I/O tiles"]
@@ -486,7 +435,7 @@ def test_replicas_and_io_tiles_have_rows_of_their_own(open_page, both):
 def test_two_runs_of_one_name_are_told_apart_by_their_folders(open_page, folders):
     path = folders / "twice.html"
     (folders / "before").mkdir(exist_ok=True)
-    run_into(folders / "before" / "four", FOUR)
+    run_into(folders / "before" / "four", {"name": "four", **FOUR})
     path.write_bytes(report_page([folders / "four", folders / "before" / "four"]))
     titles = open_page(path).locator("section > h2").all_text_contents()
     assert [title.rpartition(", ")[2] for title in titles] == [
@@ -495,8 +444,16 @@ def test_two_runs_of_one_name_are_told_apart_by_their_folders(open_page, folders
     ]
 
 
-def test_on_a_narrow_screen_no_label_of_a_row_is_cut(open_page, both):
-    page = open_page(both, width=390)
+def test_on_a_narrow_screen_every_figure_of_the_overview_is_in_sight_and_no_label_of_a_row_is_cut(show):
+    page = show("four", "again", width=390)
+    region = page.locator(".table.wide").first
+    assert region.evaluate("(region) => region.scrollWidth <= region.clientWidth")
+    cells = region.locator("td").evaluate_all(
+        "(all) => all.map((each) => [each.dataset.head, each.textContent, each.getBoundingClientRect().right])"
+    )
+    heads = region.locator("thead th").evaluate_all("(all) => all.map((each) => each.textContent)")
+    assert [head for head, _, _ in cells] == heads[1:] * (len(cells) // (len(heads) - 1))
+    assert all(text and right <= 390 for _, text, right in cells)
     labels = page.locator(".labels .label :is(span, small)")
     sizes = labels.evaluate_all("(all) => all.map((each) => [each.textContent, each.scrollWidth - each.clientWidth])")
     assert len(sizes) > 8

@@ -10,17 +10,11 @@ from ipusim.app.page.page import report_page
 from ipusim.app.render import shortened
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.timeline.kinds import SpanKind
-from tests.browser.folders import run_into
+from tests.browser.folders import FOUR, STAGES, run_into
 from tests.browser.shown import colour, fields, hover, rgb, shows
 from tests.effort import rarest, sampled
 
-STAGES = [
-    {"name": f"s{n}", "forward": 4000 + 500 * n, "backward": 8000, "output_bytes": 65536, "gradient_bytes": 65536}
-    | {"parameter_bytes": 2**20, "stash_bytes": 2**16}
-    for n in range(4)
-]
 LONG = [{**stage, "forward": 900_000, "backward": 1_800_000} for stage in STAGES]
-FOUR = {"system": {"name": "m2000"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
 #: What is run, by name; "short" is 100 times as fast as "long", and no faster than "alike".
 RUNS = {
     "short": FOUR,
@@ -29,26 +23,6 @@ RUNS = {
     "free": {**FOUR, "system": {"name": "free", "auto_select_ipus": 4}},
     "replicas": {**FOUR, "system": {"name": "pod16", "auto_select_ipus": 8}},
 }
-
-
-@pytest.fixture(scope="module")
-def timelines(tmp_path_factory):
-    """The folders of the runs, and their Timelines."""
-    home = tmp_path_factory.mktemp("views")
-    return home, {name: run_into(home / name, {"name": name, **asked}) for name, asked in RUNS.items()}
-
-
-@pytest.fixture
-def show(open_page, timelines):
-    """Open the page of some of the runs, by name."""
-    home, _ = timelines
-
-    def shown(*names, **how):
-        path = home / f"{'-'.join(names)}.html"
-        path.write_bytes(report_page([home / name for name in names]))
-        return open_page(path, **how)
-
-    return shown
 
 
 def length_s(timeline):
@@ -156,7 +130,7 @@ def test_the_critical_path_goes_from_row_to_row_only_where_another_ipu_goes_on(s
     assert crossed == expected
 
 
-def test_the_tip_goes_when_keys_are_used(show):
+def test_the_tip_goes_when_keys_are_used_or_the_page_scrolls(show):
     page = show("short")
     for key in ("ArrowRight", "n", "Escape", "Tab", "PageDown"):
         page.locator("canvas.trace").focus()
@@ -164,11 +138,7 @@ def test_the_tip_goes_when_keys_are_used(show):
         assert hover(page, "IPU 1", sum(shows(page)) / 2), key
         page.keyboard.press(key)
         assert fields(page, "#tip") == {}, key
-
-
-def test_the_tip_goes_when_the_page_scrolls(show):
-    page = show("short")
-    assert hover(page, "IPU 1", shows(page)[1] / 2)
+    assert hover(page, "IPU 1", sum(shows(page)) / 2)
     page.evaluate("window.scrollBy(0, 400)")
     page.locator("#tip").wait_for(state="hidden")  # the page allows no polling function
 

@@ -9,64 +9,32 @@ from ipusim.analysis.phases import time_steps
 from ipusim.app.page.page import report_page
 from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import PASSES, SpanKind
-from tests.browser.folders import run_into
+from tests.browser import folders
 from tests.browser.shown import rgb
 from tests.effort import rarest
 
-STASH = 2**16
-STAGES = [
-    {"name": f"s{n}", "forward": 100_000, "backward": 200_000, "update": 50_000, "output_bytes": 4096}
-    | {"gradient_bytes": 4096, "parameter_bytes": 2**20, "stash_bytes": STASH}
-    for n in range(4)
-]
-FOUR = {"name": "four", "system": {"name": "m2000"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
+PLAYED = True
+STAGES = [{**stage, "forward": 100_000, "backward": 200_000, "update": 50_000} for stage in folders.STAGES]
+FOUR = {**folders.FOUR, "name": "four"}
 
 
 def asked(**pipeline):
-    return FOUR | {"pipeline": FOUR["pipeline"] | pipeline}
+    return FOUR | {"pipeline": {"stages": STAGES, "gradient_accumulation_count": 8, **pipeline}}
 
 
 #: What is run, by name.
 RUNS = {
-    "grouped": FOUR,
+    "grouped": asked(),
     "1f1b": asked(schedule="1f1b", sync="point_to_point"),
     "long": asked(gradient_accumulation_count=1024),
     "slow update": asked(stages=[{**stage, "update": 100_000_000} for stage in STAGES]),
-    "inference": {
-        "name": "infers",
-        "system": {"name": "m2000"},
-        "training": False,
-        "pipeline": {
-            "gradient_accumulation_count": 8,
-            "stages": [{"name": f"s{n}", "forward": 100_000, "output_bytes": 4096} for n in range(4)],
-        },
-    },
+    "inference": {**asked(stages=[{"name": f"s{n}", "forward": 100_000} for n in range(4)]), "training": False},
 }
 FORWARD = {
     scheme: rgb(look["fill"])
     for scheme, look in page_looks([SpanKind.FORWARD.row.look])[0].items()
     if scheme in ("light", "dark")
 }
-
-
-@pytest.fixture(scope="module")
-def timelines(tmp_path_factory):
-    """The folders of the runs, and their Timelines."""
-    home = tmp_path_factory.mktemp("plays")
-    return home, {name: run_into(home / name, options) for name, options in RUNS.items()}
-
-
-@pytest.fixture
-def show(open_page, timelines):
-    """Open the page that plays some of the runs, by name."""
-    home, _ = timelines
-
-    def shown(*names, **how):
-        path = home / f"{'-'.join(names)}.html"
-        path.write_bytes(report_page([home / name for name in names], play=True))
-        return open_page(path, **how)
-
-    return shown
 
 
 def now(page, section=0):
@@ -140,6 +108,7 @@ def test_it_opens_in_both_schemes_wide_and_narrow_and_nothing_is_cut_off(show, t
     assert second < now(page)
     assert colour(page, 1, second, section=1) == FORWARD[scheme]
     page.click("#theme")
+    assert page.locator("#theme").get_attribute("aria-pressed") == str(scheme == "light").lower()
     other = {"light": "dark", "dark": "light"}[scheme]
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper[other]
     assert colour(page, 1, second, section=1) == FORWARD[other]
@@ -170,13 +139,14 @@ def test_steps_go_from_time_step_to_time_step_and_back_with_figures_and_stashes(
     assert now(page) == 0
 
 
-def test_at_the_end_the_bubble_is_that_of_the_summary(show, timelines):
+def test_at_the_end_the_bubble_is_that_of_the_summary_and_in_inference_there_are_no_stashes(show, timelines):
     page = show(*RUNS)
     page.keyboard.press("End")
     for section, name in enumerate(RUNS):
         timeline = timelines[1][name]
         idle = bubble_of(timeline, find_execution(timeline, 0)).idle_fraction
         assert figure(page, "bubble", section) == f"{100 * idle:.1f} %", name
+        assert len(counts(page, section)) == (0 if name == "inference" else 4)
 
 
 def test_a_stash_says_which_micro_batches_wait_in_what_state_and_how_many_bytes(show, timelines):
@@ -187,7 +157,7 @@ def test_a_stash_says_which_micro_batches_wait_in_what_state_and_how_many_bytes(
     count = kept(timeline, 2, second)
     assert count > 1
     assert stash.get_attribute("aria-label").startswith(f"IPU 2: {count} waiting: 1, ")
-    assert int(stash.get_attribute("data-bytes")) == count * STASH
+    assert int(stash.get_attribute("data-bytes")) == count * STAGES[2]["stash_bytes"]
     assert stash.locator(".slot.used").all_inner_texts() == ["1"]
     second = middle_of(timeline, SpanKind.FORWARD, 2, 1)
     scrub(page, second)
@@ -354,11 +324,4 @@ def test_an_update_that_takes_as_long_as_a_thousand_passes_is_played_in_a_few_pa
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Space")
     page.wait_for_selector("html[data-playing=false]")
-    assert figure(page, "phase") == "done"
-
-
-def test_in_inference_there_are_no_stashes(show):
-    page = show("inference")
-    assert page.locator(".stash").count() == 0
-    page.keyboard.press("End")
     assert figure(page, "phase") == "done"

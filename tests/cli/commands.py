@@ -68,6 +68,21 @@ def ipusim(*words, cwd=None, columns=None, pictures=True):
     return subprocess.CompletedProcess(arguments, code, *(stream.getvalue() for stream in streams.values()))
 
 
+def answer(*words, **how):
+    """Call the command, which must end well and without a word on standard error; return what it printed."""
+    done = ipusim(*words, **how)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def refusal(*words, **how):
+    """Call the command, which must end with exit code 2 and print nothing; return its message."""
+    done = ipusim(*words, **how)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
 def process(*words, environment=None, **options):
     """Run the command in a process of its own, in which warnings are errors."""
     command = [sys.executable, "-W", "error", "-m", "ipusim", *words]

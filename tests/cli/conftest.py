@@ -9,8 +9,9 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.commands import ipusim, leave_charts_out, leave_pixels_out
+from tests.cli.commands import answer, ipusim, leave_charts_out, leave_pixels_out
 from tests.cli.pages import ROOT
+from tests.package_copies import ChangedPackage
 from tests.printed_tables import recorded
 
 if TYPE_CHECKING:
@@ -23,6 +24,36 @@ if TYPE_CHECKING:
 def workspace(tmp_path):
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def four_run(tmp_path_factory):
+    """The folder of a run of ``schedules_four_ipus.yaml``, with empty pictures, to be read only."""
+    folder = tmp_path_factory.mktemp("four") / "run"
+    answer("run", ROOT / "scenarios" / "schedules_four_ipus.yaml", "--out", folder, "--quiet", pictures=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def changed(request, tmp_path_factory):
+    """Run Python on the package with what a module's ``change`` does to it, beside the files of its ``BESIDE``.
+
+    ``changed(code, *words)`` returns what was printed and complained of; ``changed.place`` is the folder.
+    """
+    place = tmp_path_factory.mktemp("changed")
+    for name, text in request.module.BESIDE.items():
+        (place / name).write_text(text)
+    package = ChangedPackage(place)
+    request.module.change(package)
+    with package.python() as interpreter:
+
+        def python(code, *words, returncode=0):
+            done = interpreter.run(code, *words, folder=place)
+            assert done.returncode == returncode, done.stderr
+            return done.stdout + done.stderr
+
+        python.place = place
+        yield python
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.package_copies import ChangedPackage
+from ipusim.runs.yaml_text import dump
+from tests.scenarios import timed
 
 VALUE = '''
 
@@ -37,16 +38,6 @@ def _swing(disturbance: Swing, system: System) -> SpeedRule | None:
 
     return SpeedRule(pace, None, delay)
 """
-SCENARIO = """\
-system: {name: m2000, clock: 1 GHz, auto_select_ipus: 2}
-pipeline:
-  schedule: grouped
-  gradient_accumulation_count: 80
-  repeat_count: 6
-  stages:
-    - {name: a, forward: 1000, backward: 2000, update: 10, output_bytes: 1 KiB}
-    - {name: b, forward: 1000, backward: 2000, update: 10, gradient_bytes: 1 KiB}
-"""
 RUN = """
 import json, sys
 from ipusim.runs.execute import execute
@@ -67,24 +58,19 @@ print(json.dumps({
 COMMAND = "from ipusim.app.cli import main; main()"
 
 
-@pytest.fixture(scope="module")
-def changed(tmp_path_factory):
-    """A function that runs Python on the package with another kind of disturbance, beside a scenario."""
-    folder = tmp_path_factory.mktemp("changed")
-    (folder / "s.yaml").write_text(SCENARIO)
-    package = ChangedPackage(folder)
+BESIDE = {"s.yaml": dump(timed(2) | {"system": {"name": "m2000", "clock": "1 GHz", "auto_select_ipus": 2}})}
+LONG = ("pipeline.gradient_accumulation_count=80", "pipeline.repeat_count=6")
+
+
+def change(package):
     package.add("hardware/disturbances.py", VALUE)
     package.add("machine/disturbances.py", RULE)
-    with package.python() as interpreter:
-        yield lambda code, *words: interpreter.run(code, *words, folder=folder)
 
 
 @pytest.mark.parametrize("change", ["sync=lock_step", "sync=point_to_point", "schedule=1f1b"])
 def test_it_disturbs_a_run_pass_by_pass(changed, change):
     """Each pass of every third micro-batch on one IPU, in every schedule and mode; nothing is jumped."""
-    done = changed(RUN, f"pipeline.{change}")
-    assert done.returncode == 0, done.stderr
-    run = json.loads(done.stdout)
+    run = json.loads(changed(RUN, *LONG, f"pipeline.{change}"))
     assert run["blocks"][0], "the same run repeats itself undisturbed"
     assert not run["blocks"][1]
     assert run["ends"][1] > run["ends"][0]
@@ -95,12 +81,11 @@ def test_it_disturbs_a_run_pass_by_pass(changed, change):
 
 
 def test_a_scenario_says_it_and_messages_and_the_schema_know_it(changed):
-    done = changed(
-        COMMAND, "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}, {"ipu": 1, "3": 3}]'
-    )
-    assert done.returncode == 2
-    assert "disturbances.1: got a mapping of 2 keys; expected a disturbance, which has a key out of" in done.stderr
-    assert "swing, such as" in done.stderr
-    done = changed(COMMAND, "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}]')
-    assert done.stderr == "--set disturbances: disturbances.0.ipu: expected an IPU from 0 to 1 of m2000, got 5\n"
-    assert "in every third micro-batch" in changed(COMMAND, "check", "--schema").stdout
+    wrong = 'disturbances=[{"ipu": 5, "swing": "1 us"}, {"ipu": 1, "3": 3}]'
+    said = changed(COMMAND, "check", "s.yaml", "--set", wrong, returncode=2)
+    assert "disturbances.1: got a mapping of 2 keys; expected a disturbance, which has a key out of" in said
+    assert "swing, such as" in said
+    wrong = 'disturbances=[{"ipu": 5, "swing": "1 us"}]'
+    said = changed(COMMAND, "check", "s.yaml", "--set", wrong, returncode=2)
+    assert said == "--set disturbances: disturbances.0.ipu: expected an IPU from 0 to 1 of m2000, got 5\n"
+    assert "in every third micro-batch" in changed(COMMAND, "check", "--schema")

@@ -2,28 +2,20 @@
 
 import json
 
+import pytest
+
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from tests.package_copies import ChangedPackage
+from ipusim.runs.yaml_text import dump
+from tests.scenarios import timed
 
 CYCLES = 5_000
-SYNCS = ("lock_step", "point_to_point")
 #: Each IPU compares its weights with a checksum at the end of an execution.
 HANDLER = """
     def _compare(self, ipu, stage, micro_batch, number, step, cause):
         clock, start = self._context.clock, self._context.clock.now
         end = yield clock.spend(resources.ipus([ipu.number]), SpanKind.WEIGHT_UPDATE, CHECKSUM_CYCLES)
         return self._context.recorder.record(self._spans[ipu.number], step, start, end, cause)
-"""
-SCENARIO = """\
-system: {name: m2000, auto_select_ipus: 2}
-pipeline:
-  schedule: grouped
-  gradient_accumulation_count: 4
-  repeat_count: 3
-  stages:
-    - {name: a, forward: 1000, backward: 2000, update: 10, output_bytes: 1 KiB}
-    - {name: b, forward: 1000, backward: 2000, update: 10, gradient_bytes: 1 KiB}
 """
 RUN = """
 import json, sys
@@ -38,34 +30,27 @@ print(json.dumps({"end": int(run.timeline.end.max()), "often": listing.count("ch
 """
 
 
-def test_it_is_printed_read_back_and_carried_out_in_both_sync_modes(tmp_path):
-    (tmp_path / "s.yaml").write_text(SCENARIO)
-    package, end = ChangedPackage(tmp_path), "machine/execution_end.py"
-    package.put("pipeline/instructions.py", *following("    OUTSIDE = 27\n", "    CHECKSUM = 28\n"))
-    package.put(
-        "lowering/side_instructions.py",
-        *before_it("    yield Code.END, NONE\n", "    yield Code.CHECKSUM, NONE\n"),
-    )
+BESIDE = {"s.yaml": dump(timed(2) | {"system": {"name": "m2000", "auto_select_ipus": 2}})}
+
+
+def change(package):
+    end, release, imported = "machine/execution_end.py", "\n    def _release(", "from ipusim.timeline.kinds import"
+    package.put("pipeline/instructions.py", "    OUTSIDE = 27\n", "    OUTSIDE = 27\n    CHECKSUM = 28\n")
+    last = "    yield Code.END, NONE\n"
+    package.put("lowering/side_instructions.py", last, "    yield Code.CHECKSUM, NONE\n" + last)
     text = f"#: What comparing weights with a checksum takes.\nCHECKSUM_CYCLES: Final = {CYCLES}\n"
     package.add("pricing/laws.py", text)
-    package.put(end, *following("Code.RELEASE: self._release", ", Code.CHECKSUM: self._compare"))
-    law = "from ipusim.pricing.laws import CHECKSUM_CYCLES\n"
-    package.put(end, *before_it("from ipusim.timeline.kinds import", law))
-    package.put(end, *before_it("\n    def _release(", HANDLER))
-    with package.python() as interpreter:
-        for sync in SYNCS:
-            done = interpreter.run(RUN, f"pipeline.sync={sync}", folder=tmp_path)
-            assert done.returncode == 0, done.stderr
-            after = json.loads(done.stdout)
-            before = execute(load_job(tmp_path / "s.yaml", [f"pipeline.sync={sync}"]))
-            assert before.job.plan.listing().count("checksum") == 0
-            assert after["often"] == 2, "once on each IPU"
-            assert after["end"] == before.timeline.end.max() + 3 * CYCLES, "both IPUs, in each of three executions"
+    handled = "Code.RELEASE: self._release"
+    package.put(end, handled, f"{handled}, Code.CHECKSUM: self._compare")
+    package.put(end, imported, "from ipusim.pricing.laws import CHECKSUM_CYCLES\n" + imported)
+    package.put(end, release, HANDLER + release)
 
 
-def following(anchor, text):
-    return anchor, anchor + text
-
-
-def before_it(anchor, text):
-    return anchor, text + anchor
+@pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
+def test_it_is_printed_read_back_and_carried_out_in_both_sync_modes(changed, sync):
+    changes = (f"pipeline.sync={sync}", "pipeline.repeat_count=3")
+    after = json.loads(changed(RUN, *changes))
+    before = execute(load_job(changed.place / "s.yaml", changes))
+    assert before.job.plan.listing().count("checksum") == 0
+    assert after["often"] == 2, "once on each IPU"
+    assert after["end"] == before.timeline.end.max() + 3 * CYCLES, "both IPUs, in each of three executions"

@@ -5,7 +5,6 @@ The option has another name in Graphcore's API, where a configuration refuses it
 
 import pytest
 
-from tests.package_copies import ChangedPackage
 from tests.scenarios import ROOT
 
 RATE = """\
@@ -113,11 +112,10 @@ stages = [{name = "a", forward = 100, backward = 200}, {name = "b", forward = 10
 SCENARIO = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
 
 
-@pytest.fixture(scope="module")
-def changed(tmp_path_factory):
-    """A function that runs Python on the package with the additions."""
-    place = tmp_path_factory.mktemp("changed")
-    package = ChangedPackage(place)
+BESIDE = {"learning.yaml": LEARNING, "toml_door.py": DOOR, "graphcores_program.py": PROGRAM}
+
+
+def change(package):
     first = "    compute_set_cycles: Fraction = _cycles("
     package.put("hardware/computation_rates.py", first, RATE + first)
     sets = "sets, rates.compute_set_cycles"
@@ -129,17 +127,6 @@ def changed(tmp_path_factory):
     before = "        repeat_count=pipeline.repeat_count,"
     package.put("runs/assemble/program.py", before, before[:-1] + " * (1 + pipeline.repeat_twice),")
     package.add("model/learning/optimizers.py", OPTIMIZER)
-    (place / "learning.yaml").write_text(LEARNING)
-    (place / "toml_door.py").write_text(DOOR)
-    (place / "graphcores_program.py").write_text(PROGRAM)
-    with package.python() as interpreter:
-
-        def python(code, *words, returncode=0):
-            done = interpreter.run(code, *words, folder=place)
-            assert done.returncode == returncode, done.stderr
-            return done.stdout + done.stderr
-
-        yield python
 
 
 @pytest.fixture(scope="module")

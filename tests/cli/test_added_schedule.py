@@ -6,8 +6,6 @@ import csv
 
 import pytest
 
-from tests.package_copies import ChangedPackage
-
 MODULE = '''"""Last in, first out: all forward passes, then backward the other way round."""
 
 from __future__ import annotations
@@ -56,30 +54,19 @@ print(*(each.loss for each in execute(load_job("s.yaml", sys.argv[1:])).learning
 """
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """A Python with the package that has the schedule, in whose folder lies the scenario."""
-    place = tmp_path_factory.mktemp("changed")
-    package, registry = ChangedPackage(place), "schedules/registry.py"
+BESIDE = {"s.yaml": SCENARIO}
+
+
+def change(package):
     package.leave_pictures_out()
     package.write("schedules/lifo.py", MODULE)
     imported, row = "    interleaved_1f1b,\n", '        _gpu_schedule("1f1b", '
-    package.put(registry, imported, imported + "    lifo,\n")
-    package.put(registry, row, ROW + row)
-    (place / "s.yaml").write_text(SCENARIO)
-    with package.python() as interpreter:
-
-        def run(*words, code=COMMAND, returncode=0):
-            done = interpreter.run(code, *words, folder=place)
-            assert done.returncode == returncode, done.stderr
-            return done.stdout + done.stderr
-
-        yield run, place
+    package.put("schedules/registry.py", imported, imported + "    lifo,\n")
+    package.put("schedules/registry.py", row, ROW + row)
 
 
-def test_it_has_a_grid_and_instructions(python):
-    run, _ = python
-    grid = run("schedule", "lifo", "--stages", "2", "--count", "2", "--sync", "lock_step")
+def test_it_has_a_grid_and_instructions(changed):
+    grid = changed(COMMAND, "schedule", "lifo", "--stages", "2", "--count", "2", "--sync", "lock_step")
     assert [line.split()[1:] for line in grid.splitlines() if line.strip()[:1].isdigit()] == [
         ["F0.0", "|", "."],
         ["F0.1", "|", "F1.0"],
@@ -88,24 +75,24 @@ def test_it_has_a_grid_and_instructions(python):
         ["B0.1", "|", "B1.0"],
         ["B0.0", "|", "."],
     ]
-    assert "receive 1->0.1; B0.1" in run("schedule", "lifo", "--stages", "2", "--count", "2", "--as", "instructions")
-    assert WORDS in run("schedule")
+    assert "receive 1->0.1; B0.1" in changed(
+        COMMAND, "schedule", "lifo", "--stages", "2", "--count", "2", "--as", "instructions"
+    )
+    assert WORDS in changed(COMMAND, "schedule")
 
 
-def test_it_trains_in_both_sync_modes_as_gpipe_does(python):
-    run, place = python
-    run("run", "s.yaml", "--set", "pipeline.sync=lock_step", "--out", "out")
-    with (place / "out" / "losses.csv").open() as file:
+def test_it_trains_in_both_sync_modes_as_gpipe_does(changed):
+    changed(COMMAND, "run", "s.yaml", "--set", "pipeline.sync=lock_step", "--out", "out")
+    with (changed.place / "out" / "losses.csv").open() as file:
         first = [float(row["loss"]) for row in csv.DictReader(file)]
     assert len(first) == 15
     for schedule in ("lifo", "gpipe"):
-        told = run(f"pipeline.schedule={schedule}", "pipeline.sync=point_to_point", code=LOSSES)
+        told = changed(LOSSES, f"pipeline.schedule={schedule}", "pipeline.sync=point_to_point")
         assert list(map(float, told.split())) == pytest.approx(first, rel=1e-12)
 
 
-def test_what_it_does_not_support_is_refused(python):
-    run, _ = python
+def test_what_it_does_not_support_is_refused(changed):
     words = ("check", "s.yaml", "--set", "pipeline.allow_recompute=true")
-    refused = run(*words, "--set", "pipeline.recomputation_mode=RecomputeThenBackpropagate", returncode=2)
+    refused = changed(COMMAND, *words, "--set", "pipeline.recomputation_mode=RecomputeThenBackpropagate", returncode=2)
     assert "Pipeline schedule Lifo does not support 'Recompute_then_backpropagate'" in refused
-    assert "did you mean lifo?" in run("check", "s.yaml", "--set", "pipeline.schedule=lifi", returncode=2)
+    assert "did you mean lifo?" in changed(COMMAND, "check", "s.yaml", "--set", "pipeline.schedule=lifi", returncode=2)

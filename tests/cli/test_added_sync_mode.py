@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from tests.package_copies import ChangedPackage
-
 #: An IPU that sends does nothing else until its tensor is there: point-to-point without overlap, whatever is asked for.
 LOWERING = '''"""Patient: an IPU waits for the delivery of all that it sends."""
 
@@ -70,47 +66,30 @@ print([each["blocking_send_cycles"] for each in summary["pipeline_use"]])
 """
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Run a command with the package that has the mode, in a folder with a scenario and its schedule."""
-    place = tmp_path_factory.mktemp("changed")
-    package = ChangedPackage(place)
+BESIDE = {"mine.py": SCHEDULE, "s.yaml": SCENARIO}
+
+
+def change(package):
     package.leave_pictures_out()
     package.write("lowering/patient.py", LOWERING)
     for file, anchor, row in ROWS:
         package.put(file, anchor, anchor + row)
-    (place / "mine.py").write_text(SCHEDULE)
-    (place / "s.yaml").write_text(SCENARIO)
-    with package.python() as interpreter:
-
-        def command(*words, code=COMMAND):
-            return interpreter.run(code, *words, folder=place)
-
-        command.place = place
-        yield command
 
 
-def test_it_runs_and_is_named_wherever_a_mode_is(run):
-    done = run("run", "s.yaml", "--out", "out")
-    assert done.returncode == 0, done.stderr
-    assert " in patient" in done.stdout
-    summary = json.loads((run.place / "out" / "summary.json").read_text())
+def test_it_runs_and_is_named_wherever_a_mode_is(changed):
+    assert " in patient" in changed(COMMAND, "run", "s.yaml", "--out", "out")
+    summary = json.loads((changed.place / "out" / "summary.json").read_text())
     assert summary["sync"] == "patient"
-    assert "patient" in run("check", "s.yaml").stdout
+    assert "patient" in changed(COMMAND, "check", "s.yaml")
 
 
-def test_senders_wait(run):
-    times = {}
-    for name in ("patient", "point_to_point"):
-        done = run(f"pipeline.sync={name}", code=BLOCKED)
-        assert done.returncode == 0, done.stderr
-        times[name] = json.loads(done.stdout)
-    first, second = times["patient"]
+def test_senders_wait(changed):
+    first, second = json.loads(changed(BLOCKED, "pipeline.sync=patient"))
     assert first == second > 0, "four tensors of 1 MiB go either way"
-    assert times["point_to_point"] == [0, 0]
+    assert json.loads(changed(BLOCKED, "pipeline.sync=point_to_point")) == [0, 0]
 
 
-def test_other_schedules_refuse_it_by_name(run):
-    done = run("check", "s.yaml", "--set", "pipeline.schedule=1f1b", "--set", "pipeline.sync=patient")
-    assert done.returncode == 2
-    assert "The schedule '1f1b' runs only in point_to_point or lock_step, not in patient." in done.stderr
+def test_other_schedules_refuse_it_by_name(changed):
+    words = ("check", "s.yaml", "--set", "pipeline.schedule=1f1b", "--set", "pipeline.sync=patient")
+    text = "The schedule '1f1b' runs only in point_to_point or lock_step, not in patient."
+    assert text in changed(COMMAND, *words, returncode=2)

@@ -17,7 +17,7 @@ from ipusim.app.scenario import load_job
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.request.rates_file import read_rates
 from ipusim.runs.request.rates_spec import rates_of
-from tests.cli.commands import ipusim
+from tests.cli.commands import answer, ipusim, refusal
 from tests.effort import rarest, slowest
 from tests.machine_costs import MODEL, stage_rows, throughput_rows, write_scenarios
 from tests.scenarios import SCENARIOS
@@ -26,8 +26,7 @@ HEADER = "model,machine,ipus,micro_batch,count,items_per_s,framework,items,setti
 TRUTH = DEFAULT_RATES.with_values(vector_slowdown=Fraction(4), compute_set_cycles=Fraction(900))
 SIZES = ("large", "small")
 NAMES = "compute_set_cycles,vector_slowdown"
-
-
+STAGES = "scenario,stage,forward\n"
 OWN = "rows.csv"
 
 
@@ -59,11 +58,10 @@ def published(system, count):
 def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_path):
     _, small = published("bow_pod16", 2048)
     large, _ = published("bow_pod64", 512)
-    done = ipusim(
+    done = answer(
         "validate", "--fit", own(HEADER + small), "--rates", "vector_slowdown", "--out", tmp_path / "mine.yaml"
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "The uncertainty of the rates is not known, because the fit has as many rates as rows" in done.stdout
+    assert "The uncertainty of the rates is not known, because the fit has as many rates as rows" in done
     rates = rates_of(read_rates(tmp_path / "mine.yaml"))
     assert [rate.name for rate in rates.changed_rates()] == ["vector_slowdown"]
     (fitted,) = simulate_rows(prepare_rows([published("bow_pod16", 2048)[0]]), rates)
@@ -90,12 +88,11 @@ def test_the_example_has_rows_that_the_package_has():
 
 def test_the_verdict_comes_first_and_the_numbers_are_those_of_the_fit(stages):
     found = calibrate(read_measured([stages]), NAMES.split(","))
-    done = ipusim("validate", "--fit", stages, "--rates", NAMES, columns="")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = answer("validate", "--fit", stages, "--rates", NAMES, columns="")
     shown = re.fullmatch(
         r"22 rows are ([\d.]+)% off on average and ([\d.]+)% at worst \((.+)\) before, "
         r"and ([\d.]+)% off on average and ([\d.]+)% at worst \((.+)\) with 2 rates fitted to them\.",
-        done.stdout.splitlines()[0],
+        done.splitlines()[0],
     )
     for errors, (mean, worst, name) in ((found.before, shown.groups()[:3]), (found.after, shown.groups()[3:])):
         sizes = [abs(error) for error in errors]
@@ -106,9 +103,9 @@ def test_the_verdict_comes_first_and_the_numbers_are_those_of_the_fit(stages):
         assert re.search(
             rf"{each.rate.name} +{float(each.before):g} cycles +{float(each.value):g} cycles +"
             rf"± {each.uncertainty:.1%} +[\d.]+ to \d+ cycles *\n",
-            done.stdout,
+            done,
         )
-    assert re.search(r"large, weight update of stage0 +[+-]\d+\.\d% +[+-]\d\.\d% *\n", done.stdout)
+    assert re.search(r"large, weight update of stage0 +[+-]\d+\.\d% +[+-]\d\.\d% *\n", done)
 
 
 def test_what_is_written_says_what_it_comes_from_and_a_scenario_takes_it(stages, tmp_path):
@@ -192,9 +189,7 @@ def test_a_rate_at_the_edge_of_its_range_and_rates_that_are_hardly_told_apart_ar
 
 
 def refused(*words, **options):
-    done = ipusim("validate", "--fit", *words, **options)
-    assert (done.returncode, done.stdout) == (2, "")
-    return done.stderr
+    return refusal("validate", "--fit", *words, **options)
 
 
 def test_fewer_rows_than_rates_are_refused(own, tmp_path):
@@ -251,32 +246,25 @@ def test_wrong_options_are_refused(stages, options, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("stage,forward\n0,1\n", "{}/rows.csv:1: expected a column 'scenario' in addition to stage, forward\n"),
+        (f"{STAGES},0,1\n", "{}/rows.csv:2: column scenario: expected the path of a scenario, got nothing\n"),
         (
-            "stage,forward\n0,1\n",
-            "{}/rows.csv:1: expected a column 'scenario' in addition to stage, forward\n",
-        ),
-        (
-            "scenario,stage,forward\n,0,1\n",
-            "{}/rows.csv:2: column scenario: expected the path of a scenario, got nothing\n",
-        ),
-        (
-            "scenario,stage,forward\nlarge.yaml,0,1\n",
+            f"{STAGES}large.yaml,0,1\n",
             "{}/rows.csv: large.yaml: expected a row for each of the 4 stages, got 1: none for ",
         ),
-        ("scenario,stage,forward\nnone.yaml,0,1\n", "{}/none.yaml: expected a scenario file, got no such file\n"),
+        (f"{STAGES}none.yaml,0,1\n", "{}/none.yaml: expected a scenario file, got no such file\n"),
         (
-            "scenario,stage,forward\ntimed.yaml,0,1\n",
+            f"{STAGES}timed.yaml,0,1\n",
             "{}/rows.csv: column scenario: expected a scenario with a model, for simulated times of passes, got "
             "stages with only costs: timed.yaml\n",
         ),
         (
-            "scenario,stage,forward\nlarge.yaml,0,1\nlarge.yaml,1,1\nlarge.yaml,2,1\nlarge.yaml,3,1\n"
-            "other.yaml,0,1\nother.yaml,1,1\nother.yaml,2,1\nother.yaml,3,1\n",
+            STAGES + "".join(f"{name}.yaml,{stage},1\n" for name in ("large", "other") for stage in range(4)),
             "{0}/other.yaml: expected the rates of {0}/large.yaml, since a fit starts from the same rates for all "
             "scenarios, got a different amp_ceiling: 0.9 of peak instead of 0.9433 of peak\n",
         ),
         (
-            "scenario,stage,forward\nlarge.yaml,0,0\nlarge.yaml,1,0\nlarge.yaml,2,0\nlarge.yaml,3,0\n",
+            STAGES + "".join(f"large.yaml,{stage},0\n" for stage in range(4)),
             "{}/rows.csv: expected a row with a measured and simulated time\n",
         ),
     ],

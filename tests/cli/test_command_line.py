@@ -17,7 +17,7 @@ from ipusim.runs.request.fields import MAX_STAGES
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
-from tests.cli.commands import ipusim, leave_pixels_out, process
+from tests.cli.commands import answer, ipusim, leave_pixels_out, process, refusal
 from tests.effort import sampled, slowest
 from tests.plans import parse_grid
 from tests.programs import needs_tensorflow
@@ -40,31 +40,12 @@ def test_run_writes_every_file_and_prints_a_summary(trained):
     place, done = trained
     assert done.returncode == 0, done.stderr
     folder = place / "a" / "b"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        ".ipusim",
-        "losses.csv",
-        "memory.npz",
-        "memory.png",
-        "scenario.yaml",
-        "summary.json",
-        "timeline.npz",
-        "trace.pftrace.gz",
-        "trace.png",
-        "trace.svg",
-        "weights.npz",
-    ]
+    files = ".ipusim losses.csv memory.npz memory.png scenario.yaml summary.json timeline.npz trace.pftrace.gz"
+    assert {path.name for path in folder.iterdir()} == {*files.split(), "trace.png", "trace.svg", "weights.npz"}
     assert list(place.iterdir()) == [place / "a"]
     assert list((place / "a").iterdir()) == [folder]
-    for word in (
-        "ramp-up",
-        "main",
-        "ramp-down",
-        "weight update",
-        "utilisation",
-        "mean loss",
-        "best constant predictor",
-    ):
-        assert word in done.stdout
+    figures = ("weight update", "utilisation", "mean loss", "best constant predictor")
+    assert [word for word in ("ramp-up", "main", "ramp-down", *figures) if word not in done.stdout] == []
     summary = json.loads((folder / "summary.json").read_text())
     timeline = Timeline.load(folder / "timeline.npz")
     assert summary["execution_cycles"] * 2 >= timeline.makespan_cycles > summary["execution_cycles"]
@@ -75,12 +56,6 @@ def test_run_writes_every_file_and_prints_a_summary(trained):
         assert weights["dense256/W"].shape == (784, 256)
     assert (folder / "trace.png").read_bytes().startswith(b"\x89PNG")
     assert gzip.decompress((folder / "trace.pftrace.gz").read_bytes())
-
-
-@pytest.mark.usefixtures("without_charts")
-def test_run_goes_to_reports_by_default(tmp_path):
-    assert ipusim("run", SMALL, cwd=tmp_path).returncode == 0
-    assert (tmp_path / "reports" / "schedules_four_ipus" / "summary.json").exists()
 
 
 @slowest
@@ -115,8 +90,7 @@ def test_zoomed_pictures_differ_from_the_whole(tmp_path, whole, zoom):
     assert ipusim("run", SMALL, "--out", tmp_path / "zoomed", *zoom).returncode == 0
     zoomed = (tmp_path / "zoomed" / "trace.svg").read_bytes()
     assert (whole / "trace.svg").read_bytes() != zoomed
-    drawn = ipusim("show", whole / "timeline.npz", "--out", tmp_path / "again.svg", *zoom)
-    assert drawn.returncode == 0, drawn.stderr
+    answer("show", whole / "timeline.npz", "--out", tmp_path / "again.svg", *zoom)
     assert (tmp_path / "again.svg").read_bytes() == zoomed
 
 
@@ -147,11 +121,9 @@ def test_schedule_recomputes_in_the_mode_that_it_has():
 
 
 def test_schedule_with_an_illegal_count_names_legal_ones():
-    done = ipusim("schedule", "grouped", "--stages", 4, "--count", 12)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("The number of iterations of the pipeline must be a multiple of 8, but it is 12.")
-    assert done.stderr.endswith("Nearest legal counts: 8 or 16.\n")
+    done = refusal("schedule", "grouped", "--stages", 4, "--count", 12)
+    assert done.startswith("The number of iterations of the pipeline must be a multiple of 8, but it is 12.")
+    assert done.endswith("Nearest legal counts: 8 or 16.\n")
 
 
 def test_devices_lists_the_c2_server():
@@ -167,9 +139,8 @@ def test_schema_is_that_of_scenarios():
 
 
 def test_check_says_what_a_scenario_is(tmp_path):
-    done = ipusim("check", TUTORIAL, cwd=tmp_path)
-    assert done.returncode == 0
-    assert "2 stages, grouped in lock-step, 16 micro-batches per weight update, 100 weight updates" in done.stdout
+    done = answer("check", TUTORIAL, cwd=tmp_path)
+    assert "2 stages, grouped in lock-step, 16 micro-batches per weight update, 100 weight updates" in done
     assert list(tmp_path.iterdir()) == []
 
 
@@ -216,10 +187,7 @@ def test_check_says_what_a_scenario_is(tmp_path):
     ],
 )
 def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
-    done = ipusim(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert text in done.stderr
-    assert "Traceback" not in done.stderr
+    assert text in refusal(*words, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == [], "something was written"
 
 
@@ -239,11 +207,6 @@ def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, comman
         done = ipusim(command, MEMORY, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert done.stderr == f"{tmp_path}/out: another run writes its results here; name another folder\n"
-
-
-def test_the_package_is_the_command_line():
-    done = subprocess.run([sys.executable, "-m", "ipusim", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == ipusim("--version").stdout
 
 
 def test_help_shows_defaults_and_the_version():
@@ -302,9 +265,8 @@ def test_check_ends_with_the_notes_that_run_ends_with(workspace):
 @pytest.mark.parametrize("words", [("--out", ""), ("--out=",)])
 def test_an_empty_place_of_results_is_refused(words, tmp_path):
     """A shell variable without a value would write into the current folder."""
-    done = ipusim("run", ROOT / "scenarios" / "gpu_schedules.yaml", *words, cwd=tmp_path)
-    right = "expected a folder or a file, got an empty text; '.' is the current folder"
-    assert (done.returncode, done.stderr) == (2, f"--out: {right}\n")
+    right = "--out: expected a folder or a file, got an empty text; '.' is the current folder\n"
+    assert refusal("run", ROOT / "scenarios" / "gpu_schedules.yaml", *words, cwd=tmp_path) == right
     assert not [*tmp_path.iterdir()]
 
 
@@ -318,19 +280,16 @@ def test_an_empty_argument_of_a_program_is_its_own(tmp_path):
 
 def test_micro_batches_in_segments_count_once(tmp_path):
     changes = ("--set", "pipeline.schedule=seq_1f1b", "--set", "pipeline.segments=3")
-    done = ipusim("check", ROOT / "scenarios" / "gpu_schedules.yaml", *changes, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "4 stages, seq_1f1b in point-to-point, 8 micro-batches per weight update" in " ".join(done.stdout.split())
+    done = answer("check", ROOT / "scenarios" / "gpu_schedules.yaml", *changes, cwd=tmp_path)
+    assert "4 stages, seq_1f1b in point-to-point, 8 micro-batches per weight update" in " ".join(done.split())
 
 
 def test_a_link_to_nothing_is_not_offered_for_itself(tmp_path):
     (tmp_path / "plan.yaml").symlink_to("none.yaml")
-    done = ipusim("run", "plan.yaml", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (2, "plan.yaml: expected a scenario file, got no such file\n")
+    assert refusal("run", "plan.yaml", cwd=tmp_path) == "plan.yaml: expected a scenario file, got no such file\n"
 
 
 def test_a_trace_of_malformed_events_has_no_pass(tmp_path):
     (tmp_path / "trace.json").write_text('{"traceEvents": [{"ph": "X", "name": "F0", "ts": "abc", "dur": 1}]}')
-    done = ipusim("import", "trace.json", cwd=tmp_path)
-    right = "expected passes, got no event with a name, a time and a length"
-    assert (done.returncode, done.stderr) == (2, f"trace.json: {right}\n")
+    right = "trace.json: expected passes, got no event with a name, a time and a length\n"
+    assert refusal("import", "trace.json", cwd=tmp_path) == right

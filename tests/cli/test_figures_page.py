@@ -1,13 +1,12 @@
 """The page of the figures of ``summary.json`` has every key that runs write, with a meaning, and no other."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from reports.figures_page import figure_rows, figures_page
+from reports.figures_page import figure_rows
 from tests.scenarios import SCENARIOS
 
 _NAMED = "options."
@@ -53,7 +52,3 @@ def test_every_row_has_a_meaning_and_every_key_is_snake_case():
     for path, _, meaning in rows:
         assert meaning
         assert re.fullmatch(r"[a-z0-9_]+(\[\])?(\.[a-z0-9_]+(\[\])?)*(\.NAME)?", path)
-
-
-def test_the_page_is_the_one_that_is_made():
-    assert (Path("reports") / "figures.md").read_text() == figures_page(), "run python -m reports"

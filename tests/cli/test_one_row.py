@@ -10,7 +10,6 @@ from matplotlib.image import imread
 
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import runs_slowest, slowest
-from tests.package_copies import ChangedPackage
 from tests.scenarios import ROOT
 
 SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
@@ -53,11 +52,10 @@ def insert(package, folder, anchor, text, after=""):
     return file
 
 
-@pytest.fixture(scope="module")
-def changed(tmp_path_factory):
-    """The folder of a run of the package with the rows and their emitters, and what it printed."""
-    place = tmp_path_factory.mktemp("changed")
-    package = ChangedPackage(place)
+BESIDE = {}
+
+
+def change(package):
     touched = {
         insert(package, "timeline", "    LINK = _COPY(\n", KIND),
         insert(package, "machine", "(SpanKind.INFEED, SpanKind.OUTFEED)", "", "(SpanKind.INFEED, SpanKind.DRAIN)"),
@@ -65,10 +63,13 @@ def changed(tmp_path_factory):
         insert(package, "pipeline", "    yield Holder.PARAMETERS", "    yield Holder.SPARE, 80_000_000\n"),
     }
     assert len(touched) == 4
-    with package.python() as interpreter:
-        done = interpreter.run(("" if runs_slowest() else WITHOUT_TRACE) + RUN, SCENARIO, folder=place)
-    assert done.returncode == 0, done.stderr
-    return place / "out", done.stdout
+
+
+@pytest.fixture(scope="module")
+def results(changed):
+    """The folder of a run of the package with the rows and their emitters, and what it printed."""
+    printed = changed(("" if runs_slowest() else WITHOUT_TRACE) + RUN, SCENARIO)
+    return changed.place / "out", printed
 
 
 def shows(path):
@@ -77,20 +78,20 @@ def shows(path):
 
 
 @slowest
-def test_a_kind_in_one_row_shows_in_the_picture_and_its_legend(changed):
-    out, _ = changed
+def test_a_kind_in_one_row_shows_in_the_picture_and_its_legend(results):
+    out, _ = results
     assert shows(out / "trace.png")
     assert ">drained<" in (out / "trace.svg").read_text("utf-8")
 
 
-def test_a_kind_in_one_row_shows_in_the_trace_file(changed, read_perfetto):
-    out, _ = changed
+def test_a_kind_in_one_row_shows_in_the_trace_file(results, read_perfetto):
+    out, _ = results
     trace = read_perfetto(gzip.decompress((out / "trace.pftrace.gz").read_bytes()))
     assert {each.category for each in trace.slices if each.name == "drain to host"} == {"drain"}
 
 
-def test_a_kind_in_one_row_shows_in_the_table_and_the_summary(changed):
-    out, printed = changed
+def test_a_kind_in_one_row_shows_in_the_table_and_the_summary(results):
+    out, printed = results
     assert "draining" in printed
     summary = json.loads((out / "summary.json").read_text("utf-8"))
     assert sum(summary["waterfall"]["cycles"].values()) == summary["throughput"]["run_cycles"]
@@ -100,8 +101,8 @@ def test_a_kind_in_one_row_shows_in_the_table_and_the_summary(changed):
     assert summary["pipeline_use"][-1]["host_transfer_cycles"] == 0
 
 
-def test_a_holder_in_one_row_shows_in_the_chart_the_table_and_the_summary(changed):
-    out, printed = changed
+def test_a_holder_in_one_row_shows_in_the_chart_the_table_and_the_summary(results):
+    out, printed = results
     assert shows(out / "memory.png")
     assert " spare " in printed
     memory = json.loads((out / "summary.json").read_text("utf-8"))["memory"]

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import ipusim.app.synthesize.synthesis  # binds its functions before `no_work` replaces them
-from tests.cli.commands import ipusim
+from tests.cli.commands import answer, ipusim
 from tests.effort import sampled
 from tests.scenarios import SCENARIOS
 
@@ -28,18 +28,10 @@ ROWS = "model,machine,ipus,micro_batch,count,items_per_s\nresnet50,pod16,1,16,1,
 PRODUCTS = "m,k,n,dtype,TFLOP/s\n1024,1024,1024,fp16,100\n"
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """The folder of a run."""
-    folder = tmp_path_factory.mktemp("ran") / "run"
-    ipusim("run", FOUR, "--out", folder, "--quiet", pictures=False)
-    return folder
-
-
 @pytest.fixture
-def place(ran, tmp_path, without_charts):
+def place(four_run, tmp_path, without_charts):
     """A folder with something to read for every command."""
-    shutil.copytree(ran, tmp_path / "run")
+    shutil.copytree(four_run, tmp_path / "run")
     shutil.copy(FOUR, tmp_path / "m.yaml")
     (tmp_path / "p.py").write_text(PROGRAM)
     (tmp_path / "r.csv").write_text(ROWS)
@@ -192,8 +184,7 @@ def test_a_folder_is_written_again_from_the_scenario_that_a_run_wrote_there(out,
     shutil.copytree(place / "run", folder)
     before = contents(folder)
     for _ in range(2):
-        done = ipusim("run", "reports/schedules_four_ipus/scenario.yaml", *out, cwd=place)
-        assert (done.returncode, done.stderr) == (0, "")
+        answer("run", "reports/schedules_four_ipus/scenario.yaml", *out, cwd=place)
         assert contents(folder) == before
 
 
@@ -226,6 +217,5 @@ def test_what_ipusim_has_written_it_writes_over(command, place, monkeypatch):
 def test_a_folder_that_ipusim_has_written_it_writes_over(command, place):
     words, name, _ = FOLDERS[command]
     for _ in range(2):
-        done = ipusim(*words, *LESS.get(command, ()), "--out", output("out", command), cwd=place)
-        assert (done.returncode, done.stderr) == (0, "")
+        answer(*words, *LESS.get(command, ()), "--out", output("out", command), cwd=place)
     assert (place / "out" / name).exists()

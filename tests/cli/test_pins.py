@@ -12,7 +12,7 @@ import pytest
 
 from ipusim.app.regression import suite
 from ipusim.runs.yaml_text import dump
-from tests.cli.commands import HEEDING, ipusim
+from tests.cli.commands import HEEDING, answer, ipusim, refusal
 from tests.effort import rarest
 from tests.scenarios import timed
 
@@ -21,6 +21,14 @@ def written(folder: Path, name: str = "a", **more: object) -> Path:
     file = folder / f"{name}.yaml"
     file.write_text(dump(timed(2) | more))
     return file
+
+
+def with_schedule(folder: Path, body: str, name: str = "z") -> None:
+    """Write a scenario whose schedule is a function with such a body, and expects something."""
+    (folder / "mine.py").write_text(f"import os, time\ndef f(shape):\n    {body}\n")
+    data = timed(2)
+    data["pipeline"]["schedule"] = "mine.py:f"
+    (folder / f"{name}.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
 
 
 @pytest.fixture
@@ -40,17 +48,15 @@ def changed_pin(folder: Path, **changes: object) -> None:
 
 def test_a_pin_is_the_same_bytes_again_and_holds(tmp_path):
     file = written(tmp_path, expect={"slowest_stage": "s0"})
-    done = ipusim("test", "--pin", file)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = answer("test", "--pin", file)
     pin = tmp_path / "a.pin.json"
-    assert done.stdout == f"{pin}: written, {pin.stat().st_size / 1000:.1f} kB\n"
+    assert done == f"{pin}: written, {pin.stat().st_size / 1000:.1f} kB\n"
     before = pin.read_bytes()
     assert len(before) < 10_000
     assert max(map(len, before.decode().splitlines())) <= 140
     assert ipusim("test", "--pin", file).stdout == f"{pin}: as it was\n"
-    done = ipusim("test", tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    first, last = done.stdout.splitlines()
+    done = answer("test", tmp_path)
+    first, last = done.splitlines()
     assert first.startswith(f"held        {file}: 1 expectation and pin, ")
     assert last == "1 held, of 1 scenario"
     assert pin.read_bytes() == before
@@ -82,9 +88,7 @@ def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
     assert told["expectations"] == [{"figure": "time_steps", "expected": 1, "value": 12, "met": False}]
     data["pipeline"]["stages"][1]["forward"] = 1500
     file.write_text(dump(data))
-    done = ipusim("test", tmp_path, "--update")
-    assert done.returncode == 0
-    assert "price: forward of s1" in done.stdout
+    assert "price: forward of s1" in answer("test", tmp_path, "--update")
     assert ipusim("test", tmp_path).returncode == 0
     assert ipusim("test", tmp_path, "--junit", results).returncode == 0
 
@@ -144,18 +148,14 @@ def test_a_mistake_is_one_message_and_nothing_is_written(tmp_path, make, told):
 def test_a_pin_is_written_over_a_pin_alone(tmp_path):
     file = written(tmp_path)
     (tmp_path / "a.pin.json").write_text('{"mine": 1}')
-    done = ipusim("test", "--pin", file)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "expected no file, or a pin written by ipusim, got another file" in done.stderr
+    assert "expected no file, or a pin written by ipusim, got another file" in refusal("test", "--pin", file)
     assert (tmp_path / "a.pin.json").read_text() == '{"mine": 1}'
 
 
 @pytest.mark.usefixtures("in_process")
 def test_one_mistake_keeps_all_pins_as_they_are(tmp_path):
     file, other = written(tmp_path), written(tmp_path, "b", steps=0)
-    done = ipusim("test", "--pin", file, other)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{other}:" in done.stderr
+    assert f"{other}:" in refusal("test", "--pin", file, other)
     assert not list(tmp_path.glob("*.json"))
 
 
@@ -190,8 +190,7 @@ def test_no_pin_is_written_of_a_scenario_that_misses_what_it_expects(tmp_path):
 def test_pins_are_made_of_scenarios_alone_with_no_test_beside(tmp_path, words, told):
     written(tmp_path)
     before = everything(tmp_path)
-    done = ipusim("test", "--pin", *words, cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{told}\n")
+    assert refusal("test", "--pin", *words, cwd=tmp_path) == f"{told}\n"
     assert everything(tmp_path) == before
 
 
@@ -218,11 +217,7 @@ def test_the_scenario_in_the_folder_of_a_run_is_none_of_them(tmp_path):
 def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
     for name in ("a", "b"):
         written(tmp_path, name, expect={"time_steps": 12})
-    (tmp_path / "mine.py").write_text(f"import os, time\ndef f(shape):\n    if os.getpid() != {os.getpid()}:\n"
-                                      "        time.sleep(3); os.kill(os.getpid(), 9)\n")  # fmt: skip
-    data = timed(2)
-    data["pipeline"]["schedule"] = "mine.py:f"
-    (tmp_path / "z.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+    with_schedule(tmp_path, f"if os.getpid() != {os.getpid()}: time.sleep(3); os.kill(os.getpid(), 9)")
     done = ipusim("test", tmp_path, "--workers", "2", "--junit", tmp_path / "r.xml")
     assert done.returncode == 2
     *lines, last, unpinned = done.stdout.splitlines()
@@ -235,11 +230,8 @@ def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
 @pytest.mark.parametrize("names", [("a",), ("a", "z")])
 def test_a_schedule_that_ends_its_process_is_a_failure(tmp_path, names):
     """One scenario has no worker beside it, and one worker of several takes the rest with it."""
-    (tmp_path / "mine.py").write_text("import os\ndef f(shape):\n    os._exit(0)\n")
-    data = timed(2)
-    data["pipeline"]["schedule"] = "mine.py:f"
     for name in names:
-        (tmp_path / f"{name}.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+        with_schedule(tmp_path, "os._exit(0)", name)
     words = [sys.executable, "-m", "ipusim", "test", ".", "--workers", "1"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     said = " ".join(done.stdout.split())
@@ -277,10 +269,7 @@ def test_scenarios_without_a_pin_are_counted_also_those_that_expect_nothing(tmp_
 def test_an_interrupt_loses_nothing_that_was_done(tmp_path):
     for name in ("a", "b"):
         written(tmp_path, name, expect={"time_steps": 12})
-    (tmp_path / "mine.py").write_text("import time\ndef f(shape):\n    time.sleep(600)\n")
-    data = timed(2)
-    data["pipeline"]["schedule"] = "mine.py:f"
-    (tmp_path / "z.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+    with_schedule(tmp_path, "time.sleep(600)")
     words = [sys.executable, "-u", "-m", "ipusim", "test", ".", "--workers", "2", "--junit", "r.xml"]
     with subprocess.Popen([*HEEDING, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
         first = [running.stdout.readline().partition(" ")[0] for _ in range(2)]

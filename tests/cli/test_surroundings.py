@@ -17,7 +17,7 @@ import pytest
 
 from ipusim.app.cli import main
 from ipusim.app.cli.app import app
-from tests.cli.commands import HEEDING, command_of, ipusim, leave_pixels_out, process
+from tests.cli.commands import HEEDING, answer, command_of, ipusim, leave_pixels_out, process
 from tests.effort import draws_everything, rarest, sampled, slowest
 from tests.scenarios import ROOT
 
@@ -27,11 +27,7 @@ TRAINING = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
 COMMAND = f"'{sys.executable}' -W error -m ipusim"
 FILES = {"summary.json", "timeline.npz", "trace.png", "trace.svg"}
 
-posix = pytest.mark.skipif(os.name != "posix", reason="a shell's redirections")
-
-
-def shell(line):
-    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="a shell's redirections, and signals")
 
 
 def is_whole(folder):
@@ -128,17 +124,16 @@ def test_a_run_prints_in_encodings_without_its_characters(tmp_path, encoding):
 
 
 @slowest
-@posix
 def test_a_run_is_whole_when_its_reader_leaves(tmp_path):
     """The end of its process too; by default a reader leaves one that goes on, below."""
-    done = shell(f"{COMMAND} run '{SMALL}' --out '{tmp_path}' 2>&- | head -n 1; exit ${{PIPESTATUS[0]}}")
+    line = f"{COMMAND} run '{SMALL}' --out '{tmp_path}' 2>&- | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1
     assert is_whole(tmp_path)
 
 
 @pytest.mark.usefixtures("without_charts")
-@posix
 @pytest.mark.parametrize(("out", "err"), [("closed", "file"), ("closed", "closed"), ("unread", "file")])
 def test_a_run_is_whole_wherever_its_output_goes(tmp_path, descriptors, out, err):
     with standard_streams(descriptors[out], descriptors[err]):
@@ -148,7 +143,6 @@ def test_a_run_is_whole_wherever_its_output_goes(tmp_path, descriptors, out, err
 
 
 @pytest.mark.usefixtures("without_charts")
-@posix
 def test_output_that_a_full_disk_does_not_take_is_a_message(tmp_path, descriptors):
     if "full" not in descriptors:
         pytest.skip("there is no /dev/full here")
@@ -158,7 +152,6 @@ def test_output_that_a_full_disk_does_not_take_is_a_message(tmp_path, descriptor
     assert is_whole(tmp_path / "out")
 
 
-@posix
 @pytest.mark.parametrize(
     ("out", "err"), [("file", "closed"), ("closed", "closed"), ("unread", "unread"), ("file", "full")]
 )
@@ -204,15 +197,12 @@ def named(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         leave_pixels_out(patch)
         for words in lines:
-            done = ipusim(*words, cwd=place)
-            assert (done.returncode, done.stderr) == (0, "")
-    done = ipusim(b"run", b"caf\xe9.yaml", cwd=place, pictures=False)
-    assert (done.returncode, done.stderr) == (0, "")
+            answer(*words, cwd=place)
+    answer(b"run", b"caf\xe9.yaml", cwd=place, pictures=False)
     return place
 
 
 @sampled(2)
-@posix
 @pytest.mark.usefixtures("without_pixels")
 @pytest.mark.parametrize(("name", "called"), ANY_NAMES.items(), ids=ANY_NAMES.values())
 def test_a_scenario_may_have_any_name(named, name, called):
@@ -224,21 +214,27 @@ def test_a_scenario_may_have_any_name(named, name, called):
     assert ElementTree.parse(folder / "trace.svg")
     again = ("show", folder / "timeline.npz", "--out", folder / "again.png")
     for words in (again, ("check", path), ("compare", path, "--schedules", "grouped", "--out", folder)):
-        done = ipusim(*words)
-        assert (done.returncode, done.stderr) == (0, "")
+        answer(*words)
 
 
-@posix
 def test_the_folder_of_a_name_that_is_no_text_can_be_written(named):
     assert is_whole(named / "reports" / "caf%E9")
 
 
 def interrupted(command, cwd, seen):
-    """Start the command, interrupt it once ``seen`` says so, and return its exit code and what it printed after."""
+    """Start the command, interrupt it once ``seen`` has seen something, or a path is there, and return how it ended.
+
+    That is its exit code, and what it printed after.
+    """
     process = subprocess.Popen([*HEEDING, *command], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         try:
-            seen(process)
+            if isinstance(seen, Path):
+                while not seen.exists():
+                    assert process.poll() is None
+                    time.sleep(0.01)
+            else:
+                seen(process)
             process.send_signal(signal.SIGINT)
             output, errors = process.communicate(timeout=120)
         finally:
@@ -246,7 +242,6 @@ def interrupted(command, cwd, seen):
     return process.returncode, output, errors
 
 
-@posix
 @pytest.mark.parametrize(
     "module",
     [
@@ -270,31 +265,16 @@ def test_an_interrupt_while_starting_ends_the_process_at_once(tmp_path, module):
 
 
 @rarest
-@posix
 def test_an_interrupted_program_has_said_what_it_printed_and_leaves_nothing(tmp_path):
     (tmp_path / "program.py").write_text("import time\nprint('begun')\nopen('begun', 'w').close()\ntime.sleep(100)\n")
-
-    def begun(process):
-        while not (tmp_path / "begun").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-
     command = [sys.executable, "-m", "ipusim", "run", "program.py", "--out", "out"]
-    assert interrupted(command, tmp_path, begun) == (-signal.SIGINT, "begun\n", "")
+    assert interrupted(command, tmp_path, tmp_path / "begun") == (-signal.SIGINT, "begun\n", "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "program.py"]
 
 
-@posix
 def test_an_interrupted_run_clears_up_and_says_nothing(tmp_path):
-    def opened(process):
-        while not (tmp_path / "out" / ".ipusim" / "new").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-
     command = [sys.executable, "-m", "ipusim", "run", TRAINING, "--set", "steps=1000", "--out", "out"]
-    code, output, errors = interrupted(command, tmp_path, opened)
-    assert code == -signal.SIGINT
-    assert (output, errors) == ("", "")
+    assert interrupted(command, tmp_path, tmp_path / "out" / ".ipusim" / "new") == (-signal.SIGINT, "", "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -323,7 +303,6 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 """
 
 
-@posix
 def test_what_an_interrupt_breaks_into_is_not_printed_twice():
     done = subprocess.run([sys.executable, "-c", BROKEN_INTO], cwd=ROOT, capture_output=True, text=True, check=True)
     printed = [int(number) for number in re.findall(r"<(\d+)>", done.stdout)]
@@ -332,7 +311,6 @@ def test_what_an_interrupt_breaks_into_is_not_printed_twice():
 
 
 @slowest
-@posix
 def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same_and_says_nothing(tmp_path):
     """One that comes within a callback from C is lost, here while the libraries' threads are counted."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -344,31 +322,16 @@ def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same_and_says_no
         "threadpoolctl.ThreadpoolController.limit = interrupted\n"
     )
     command = [sys.executable, "-m", "ipusim", "run", TRAINING, "--set", "steps=1000", "--out", tmp_path / "out"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [*HEEDING, *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=120,
-    )
-    assert done.returncode == -signal.SIGINT
-    assert (done.stdout, done.stderr) == ("", "")
+    how = {"env": {**os.environ, "PYTHONPATH": str(tmp_path)}, "capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run([*HEEDING, *command], check=False, **how)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
     assert not (tmp_path / "out").exists()
 
 
 @slowest
-@posix
 def test_a_run_that_is_told_to_ignore_interrupts_does(tmp_path):
     command = ["bash", "-c", f"trap '' INT; exec {COMMAND} run '{SMALL}' --out '{tmp_path}/out'"]
-
-    def opened(process):
-        while not (tmp_path / "out" / ".ipusim" / "new").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-
-    code, _, errors = interrupted(command, tmp_path, opened)
+    code, _, errors = interrupted(command, tmp_path, tmp_path / "out" / ".ipusim" / "new")
     assert (code, errors) == (0, "")
     assert is_whole(tmp_path / "out")
 

@@ -13,12 +13,13 @@ from threading import Thread
 
 import pytest
 
-from tests.cli.commands import HEEDING, ipusim
+from tests.cli.commands import HEEDING, answer, ipusim, refusal
 from tests.effort import rarest, sampled
 from tests.schedules import SCHEDULES_OR_FILES
 
 FOUR = "scenarios/schedules_four_ipus.yaml"
 COUNT = "pipeline.gradient_accumulation_count"
+JITTER = ("--set", "disturbances=[{jitter: 20 %}]", "--set", "expect=null")
 
 
 def rows(folder):
@@ -27,9 +28,7 @@ def rows(folder):
 
 
 def sweep(workspace, *words, out="out", **options):
-    done = ipusim("sweep", *words, "--workers", "1", "--out", workspace / out, cwd=workspace, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return answer("sweep", *words, "--workers", "1", "--out", workspace / out, cwd=workspace, **options)
 
 
 def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
@@ -134,6 +133,27 @@ def test_a_study_file_says_the_same_as_options(workspace):
             [FOUR, "--zip", "--vary", f"{COUNT}=8", "--vary", "seed=1,2"],
             "--zip: expected equal numbers of values of all options, ",
         ),
+        (
+            [FOUR, "--seeds", "5"],
+            "--seeds: expected a scenario with jitter among its disturbances, such as {jitter: 5 %}",
+        ),
+        ([FOUR, "--seeds", "0", *JITTER], "--seeds: expected from 1 to 100,000 runs, got 0"),
+        (
+            [FOUR, "--seeds", "5", "--vary", "steps=1,2", *JITTER],
+            "--seeds: expected a scenario and no further values to vary",
+        ),
+        (
+            [FOUR, "--slower", "1"],
+            "--slower: expected a factor on the duration of the work, from above 1 to 1000, got 1",
+        ),
+        (
+            [FOUR, "--slower", "2", "--zip", "--vary", "steps=1,2"],
+            "--slower: expected a scenario with crossed values ",
+        ),
+        (
+            [FOUR, "--slower", "2", "--seeds", "3"],
+            "--seeds: expected a scenario and no further values to vary, got further values",
+        ),
         ([FOUR, "--set", "steps=0", "--vary", f"{COUNT}=8"], "--set steps: expected a whole number from 1 to 1000000"),
         (
             ["wrong.yaml"],
@@ -146,20 +166,14 @@ def test_a_study_file_says_the_same_as_options(workspace):
 )
 def test_what_is_wrong_is_told_where_it_stands_and_nothing_is_written(workspace, words, told):
     (workspace / "wrong.yaml").write_text("scenari: a.yaml\nvary: {seed: 8..9}\nzip: maybe\n")
-    done = ipusim("sweep", *words, "--workers", "1", "--out", workspace / "out", cwd=workspace)
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert done.stdout == ""
+    assert told in refusal("sweep", *words, "--workers", "1", "--out", workspace / "out", cwd=workspace)
     assert not (workspace / "out").exists()
 
 
 def test_where_no_point_of_a_study_file_runs_its_line_is_told(workspace):
     (workspace / "study.yaml").write_text(f"scenario: {FOUR}\nvary:\n  pipeline.schedule: [groupd]\n")
-    done = ipusim("sweep", "study.yaml", "--workers", "1", cwd=workspace)
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        "study.yaml:3:3: pipeline.schedule: got 'groupd'; did you mean grouped? Expected grouped, "
-    )
+    done = refusal("sweep", "study.yaml", "--workers", "1", cwd=workspace)
+    assert done.startswith("study.yaml:3:3: pipeline.schedule: got 'groupd'; did you mean grouped? Expected grouped, ")
 
 
 @pytest.mark.usefixtures("without_charts")
@@ -204,13 +218,11 @@ def uninterrupted(tmp_path_factory):
     """Return the folder of the sweep by one worker, from beginning to end."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     (folder / "scenarios").symlink_to(Path(__file__).parents[2] / "scenarios")
-    done = ipusim("sweep", FOUR, *MANY, "--workers", "1", "--out", "out", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    answer("sweep", FOUR, *MANY, "--workers", "1", "--out", "out", cwd=folder)
     return folder / "out"
 
 
 @rarest
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupted):
     """In a process of its own, with two workers; the sweep that it is compared with has one."""
     out = workspace / "out"
@@ -303,7 +315,6 @@ def test_a_cluster_that_does_not_answer_is_one_message(workspace, monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr("ipusim.app.sweep.crew._PATIENCE_S", 0.2)
     words = ["--backend", "dask", "--address", "tcp://127.0.0.1:9"]
-    done = ipusim("sweep", FOUR, "--vary", f"{COUNT}=8", *words, "--out", "out", cwd=workspace)
-    assert done.returncode == 2
-    assert done.stderr.startswith("tcp://127.0.0.1:9: no Dask cluster answers: ")
+    done = refusal("sweep", FOUR, "--vary", f"{COUNT}=8", *words, "--out", "out", cwd=workspace)
+    assert done.startswith("tcp://127.0.0.1:9: no Dask cluster answers: ")
     assert not os.path.lexists(workspace / "out")

@@ -9,7 +9,7 @@ import pytest
 import ipusim as package
 from reports.outputs import command_lines
 from reports.teaching_page import BACKWARD, FIGURES, FORWARD, IPUS, THEMES, makespan, simulated
-from tests.cli.commands import ipusim
+from tests.cli.commands import answer
 from tests.cli.pages import PAGES, ROOT, blocks
 from tests.effort import rarest, sampled
 
@@ -42,7 +42,7 @@ def test_closed_forms_give_what_is_simulated(figure):
 
 
 def test_answers_are_right():
-    for answer in (
+    for told in (
         "57, because 3 / (57 + 3) is 5 %",
         "both forms give 2 (m + N - 1) F",
         "GPipe keeps 64, 1F1B still keeps 4",
@@ -52,7 +52,7 @@ def test_answers_are_right():
         "a makespan of 4,050,000 cycles; most as IPU 3, with 4,500,000",
         "Under GPipe every position takes 4,500,000",
     ):
-        assert answer in PAGE
+        assert told in PAGE
     assert simulated("1f1b", 57).summary.to_dict()["bubble"]["idle_fraction"] == pytest.approx(0.05)
     assert run("interleaved", equal(IPUS, 1000, 1000), 8) == run("grouped", equal(IPUS, 1000, 1000), 8) == 22_000
     kept = [
@@ -112,8 +112,7 @@ def test_commands_draw_the_figures(figure, theme, workspace, monkeypatch):
     commands = command_lines(blocks(PAGE, "console")[FIGURES.index(figure)])
     assert commands == [*figure.commands]
     for command in commands:
-        done = ipusim(*shlex.split(command.replace("--theme light", f"--theme {theme}"))[1:], cwd=workspace)
-        assert done.returncode == 0, done.stderr
+        answer(*shlex.split(command.replace("--theme light", f"--theme {theme}"))[1:], cwd=workspace)
     made = (workspace / "reports" / "teaching" / f"{figure.name}.svg").read_bytes()
     assert made == figure.picture(theme)
     assert len(made) < LARGEST, "draw fewer micro-batches"

@@ -29,13 +29,14 @@ from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.error_ranges import COLUMNS, RANGES, error_words, range_words
 from ipusim.runs.execute import execute
-from tests.cli.commands import ipusim
+from tests.cli.commands import answer, ipusim, refusal
 from tests.cli.pages import PAGES
 from tests.effort import rarest
 from tests.scenarios import SCENARIOS
 
 #: Models whose scenarios lack a part, and the least and the largest error of their rows.
 LACKING = {"conformer": (0.1, 0.6)}
+OWN = "rows.csv"
 HEADER = "model,machine,ipus,micro_batch,count,items_per_s\n"
 SMALL = """\
 # A pipeline of three stages
@@ -257,9 +258,7 @@ def test_a_small_network_is_met_by_what_is_laid_out_anew(simulated):
 
 
 def test_a_row_within_a_range_is_not_off_and_one_beyond_by_the_nearest_end(small, tmp_path):
-    (tmp_path / "small.yaml").write_text(SMALL.replace("SCHEDULE", "grouped"))
-    row = small()
-    simulated = simulate_rows(prepare_rows([row]))[0].items_per_s
+    simulated = simulate_rows(prepare_rows([small()]))[0].items_per_s
     for low, high, expected in ((0.9, 1.2, 0), (1.25, 2, -0.2), (0.25, 0.5, 1)):
         path = tmp_path / "own.csv"
         path.write_text(HEADER + f"small.yaml,m2000,4,1,7,{low * simulated!r}-{high * simulated!r}\n")
@@ -485,45 +484,39 @@ def test_a_pipeline_that_repeats_itself_after_a_few_micro_batches_is_carried_on(
     assert found.time().seconds(64) == pytest.approx(cycles / job.system.clock_hz, rel=0.005)
 
 
-def test_a_row_that_does_not_fit_says_so(tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text(HEADER + "bert_large,bow_pod16,16,64,60,100\n")
-    done = ipusim("validate", "--rows", str(rows), columns="")
-    assert done.stdout.count("does not fit") == 2
-    rows.write_text(HEADER.replace("\n", ",settings\n") + "bert_large,bow_pod16,16,64,60,100,memory=error\n")
-    done = ipusim("validate", "--rows", str(rows), columns="")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{rows}:2: bert_large: " in done.stderr
-    assert "Out of memory on IPU" in done.stderr
+def test_a_row_that_does_not_fit_says_so(own):
+    rows = own(HEADER + "bert_large,bow_pod16,16,64,60,100\n")
+    assert answer("validate", "--rows", rows, columns="").count("does not fit") == 2
+    rows = own(HEADER.replace("\n", ",settings\n") + "bert_large,bow_pod16,16,64,60,100,memory=error\n")
+    refused = refusal("validate", "--rows", rows, columns="")
+    assert refused.startswith(f"{rows}:2: bert_large: ")
+    assert "Out of memory on IPU" in refused
 
 
-@pytest.mark.parametrize("setting", ["pipeline.gradient_accumulation_count=10", "steps=4", "system.name=m2000"])
-def test_a_setting_that_a_column_says_is_refused_at_its_place(setting, tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text(HEADER.replace("\n", ",settings\n") + f"bert_large,bow_pod16,16,8,60,100,{setting}\n")
-    done = ipusim("validate", "--rows", str(rows), columns="")
-    assert done.returncode == 2
-    assert re.search(rf"{re.escape(str(rows))}:2: column settings: expected keys not given by ", done.stderr)
-
-
-def test_what_a_scenario_refuses_of_a_row_stands_at_the_row(tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text(HEADER.replace("\n", ",settings\n") + "bert_large,bow_pod16,16,8,60,100,foo.x=1\n")
-    done = ipusim("validate", "--rows", str(rows), columns="")
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"{rows}:2: bert_large: foo")
-    assert "--set" not in done.stderr
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("pipeline.gradient_accumulation_count=10", "column settings: expected keys not given by "),
+        ("steps=4", "column settings: expected keys not given by "),
+        ("system.name=m2000", "column settings: expected keys not given by "),
+        ("foo.x=1", "bert_large: foo"),
+    ],
+)
+def test_a_setting_that_a_column_says_or_a_scenario_refuses_is_refused_at_its_row(setting, told, own):
+    rows = own(HEADER.replace("\n", ",settings\n") + f"bert_large,bow_pod16,16,8,60,100,{setting}\n")
+    refused = refusal("validate", "--rows", rows, columns="")
+    assert refused.startswith(f"{rows}:2: {told}")
+    assert "--set" not in refused
 
 
 def test_own_rows_are_held_without_fitting_anything(tmp_path):
     (tmp_path / "mine.yaml").write_text(SMALL.replace("SCHEDULE", "grouped"))
     rows = tmp_path / "rows.csv"
     rows.write_text(HEADER + "mine.yaml,m2000,4,1,100,4000\nbert_base,bow_pod16,16,32,512,16391\n")
-    done = ipusim("validate", "--rows", str(rows), "--out", str(tmp_path / "out"), columns="")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Throughputs of whole trainings: 2, ")
-    assert "Nothing was fitted to these rows." in done.stdout
-    assert "Dense products" not in done.stdout
+    done = answer("validate", "--rows", str(rows), "--out", str(tmp_path / "out"), columns="")
+    assert done.startswith("Throughputs of whole trainings: 2, ")
+    assert "Nothing was fitted to these rows." in done
+    assert "Dense products" not in done
     assert sorted(each.name for each in (tmp_path / "out").glob("t*")) == ["throughputs.csv", "throughputs.png"]
     written = list(csv.DictReader(io.StringIO((tmp_path / "out" / "throughputs.csv").read_text())))
     assert [row["model"] for row in written] == ["mine.yaml", "bert_base"]
@@ -532,28 +525,21 @@ def test_own_rows_are_held_without_fitting_anything(tmp_path):
     assert width > 1.5 * height > 600
 
 
-def test_own_rows_of_equal_errors_have_no_range_and_are_held_as_own_rows(tmp_path):
+def test_own_rows_of_equal_errors_have_no_range_and_are_held_as_own_rows(own):
     """Three of a source, published as what is simulated; no width follows from them."""
-    rows = tmp_path / "rows.csv"
     header = HEADER.replace("\n", ",use,source\n")
     lines = [f"bert_base,bow_pod16,16,32,512,10000,fitted,{source}\n" for source in "ab" for _ in range(3)]
-    rows.write_text(header + "".join(lines))
-    done = ipusim("validate", "--rows", str(rows), columns="")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "not known" in done.stdout
-    assert "of BERT and ResNet-50 on one pod" not in done.stdout
+    rows = own(header + "".join(lines))
+    done = answer("validate", "--rows", str(rows), columns="")
+    assert "not known" in done
+    assert "of BERT and ResNet-50 on one pod" not in done
 
 
-WRONG = "nowhere.yaml,m200,4.5,0,x,-1\n"
-
-
-def test_all_that_is_wrong_with_rows_is_told_at_once(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text(HEADER + WRONG)
+def test_all_that_is_wrong_with_rows_is_told_at_once(own):
+    path = own(HEADER + "nowhere.yaml,m200,4.5,0,x,-1\n")
     with pytest.raises(FileError) as caught:
         read_throughputs(path)
-    lines = str(caught.value).splitlines()
-    assert lines == [
+    assert str(caught.value).splitlines() == [
         f"{path}:2: column model: expected {', '.join(model_names())} or the path of a scenario, got 'nowhere.yaml'",
         f"{path}:2: column machine: expected a system such as m2000 or bow_pod16, got 'm200'; did you mean m2000?",
         f"{path}:2: column ipus: expected a whole number from 1 to 10000000, got '4.5'",
@@ -561,9 +547,7 @@ def test_all_that_is_wrong_with_rows_is_told_at_once(tmp_path):
         f"{path}:2: column count: expected a whole number from 1 to 10000000, got 'x'",
         f"{path}:2: column items_per_s: expected a number above 0, got '-1'",
     ]
-    done = ipusim("validate", "--rows", str(path))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "expected a system such as m2000" in done.stderr
+    assert "expected a system such as m2000" in refusal("validate", "--rows", str(path))
     path.write_text(HEADER.replace("items_per_s", "items_per_s,framework") + "bert_large,bow_pod16,16,8,20,5,jax\n")
     with pytest.raises(FileError, match=r"column framework: expected popart, tensorflow1, .* or nothing, got 'jax'"):
         read_throughputs(path)

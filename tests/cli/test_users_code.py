@@ -5,8 +5,8 @@ import textwrap
 
 import pytest
 
-from ipusim.app.cli import main
 from ipusim.runs.execute import execute
+from tests.cli.commands import answer, refusal
 
 pytestmark = pytest.mark.usefixtures("without_charts")
 
@@ -56,17 +56,11 @@ def scenario(tmp_path):
     return of
 
 
-def message(path, verb, monkeypatch, capsys):
+def message(path, verb):
     """Run a command of ``ipusim`` that must end with exit code 2, and return its one message."""
-    monkeypatch.chdir(path.parent)
-    monkeypatch.setattr("sys.argv", ["ipusim", verb, path.name])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    said = capsys.readouterr()
-    assert (caught.value.code, said.out) == (2, "")
-    assert "Traceback" not in said.err
+    said = refusal(verb, path.name, cwd=path.parent)
     assert not (path.parent / "reports").exists()
-    return said.err
+    return said
 
 
 LINE = HEAD.count("\n") + 2
@@ -81,40 +75,40 @@ RAISED = {
 
 @pytest.mark.parametrize("verb", ["check", "run"])
 @pytest.mark.parametrize("name", RAISED)
-def test_what_a_layer_raises_when_it_is_tried_is_a_message(scenario, monkeypatch, capsys, name, verb):
+def test_what_a_layer_raises_when_it_is_tried_is_a_message(scenario, name, verb):
     statement, text = RAISED[name]
     path = scenario(f"def layer(x):\n    {statement}\n    return x\n")
-    said = message(path, verb, monkeypatch, capsys)
+    said = message(path, verb)
     place = f"python function 'layer' ({path.parent / 'mine.py'}:{LINE}) on (2, 4)"
     assert said.startswith("scenario.yaml:5:7: model.layers.0: mine ")
     assert said.endswith(f": {place}: {text}\n")
 
 
 @pytest.mark.parametrize("name", RAISED)
-def test_what_a_layer_raises_late_names_layer_file_and_line(scenario, monkeypatch, capsys, name):
+def test_what_a_layer_raises_late_names_layer_file_and_line(scenario, name):
     statement, text = RAISED[name]
     path = scenario(f"def layer(x):\n    if late(): {statement}\n    return x\n")
-    said = message(path, "run", monkeypatch, capsys)
+    said = message(path, "run")
     assert " of stage 'stage0' failed in execution 1: " in said
     place = f"layer 'mine': python function 'layer' ({path.parent / 'mine.py'}:{LINE})"
     assert said.endswith(f": {place}: {text}\n")
 
 
-def test_what_a_file_raises_is_a_message(scenario, monkeypatch, capsys):
+def test_what_a_file_raises_is_a_message(scenario):
     for statement, text in RAISED.values():
         path = scenario(f"{statement}\n{LAYER}")
-        assert f"mine.py:{LINE - 1}: {text}\n" in message(path, "check", monkeypatch, capsys)
+        assert f"mine.py:{LINE - 1}: {text}\n" in message(path, "check")
 
 
 @pytest.mark.parametrize("what", ["layer", "loss"])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_function_without_return_is_refused(scenario, monkeypatch, capsys, what, late):
+def test_a_function_without_return_is_refused(scenario, what, late):
     body = "    if not late(): return np.mean(x) * x\n" if late else "    np.mean(x)\n"
     if what == "layer":
         path = scenario(layer=f"def layer(x):\n{body}")
     else:
         path = scenario(loss=f"def loss(x, labels):\n{body.replace('* x', '')}")
-    said = message(path, "run", monkeypatch, capsys)
+    said = message(path, "run")
     line = LINE - 1 if what == "layer" else LINE + 1
     assert f"python function {what!r} ({path.parent / 'mine.py'}:{line}) returned nothing: it must return an" in said
 
@@ -126,29 +120,23 @@ def test_an_interrupt_passes(scenario, load):
             execute(load(path.read_text()))
 
 
-def test_links_that_lead_in_a_circle_are_a_message(scenario, monkeypatch, capsys):
+def test_links_that_lead_in_a_circle_are_a_message(scenario):
     path = scenario()
     (path.parent / "mine.py").unlink()
     (path.parent / "mine.py").symlink_to("other.py")
     (path.parent / "other.py").symlink_to("mine.py")
-    said = message(path, "check", monkeypatch, capsys)
+    said = message(path, "check")
     assert "'mine.py:layer': cannot read mine.py: its symbolic links lead in a circle" in said
     path.unlink()
     path.symlink_to("scenario.yaml")
-    assert "scenario.yaml" in message(path, "run", monkeypatch, capsys)
+    assert "scenario.yaml" in message(path, "run")
 
 
-def not_finite(path, monkeypatch, capsys):
-    """Run a training that gives no number; return the last notes that are printed, and the summary's."""
-    monkeypatch.chdir(path.parent)
-    monkeypatch.setattr("sys.argv", ["ipusim", "run", path.name])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    said = capsys.readouterr()
-    assert (caught.value.code, said.err) == (0, "")
-    summary = json.loads((path.parent / "reports" / "scenario" / "summary.json").read_text())
-    assert "lower the learning rate" not in said.out
-    return said.out, summary["notes"]
+def not_finite(path):
+    """Run a training that gives no number; return what is printed, and the summary's notes."""
+    said = answer("run", path.name, cwd=path.parent)
+    assert "lower the learning rate" not in said
+    return said, json.loads((path.parent / "reports" / "scenario" / "summary.json").read_text())["notes"]
 
 
 @pytest.mark.parametrize(
@@ -169,9 +157,9 @@ def not_finite(path, monkeypatch, capsys):
         ("def layer(x):\n    return x * float('nan')\n", LOSS, "layer 'mine' in F0.0 of stage 'stage0'"),
     ],
 )
-def test_a_training_without_any_loss_names_what_made_the_first_nan(scenario, monkeypatch, capsys, layer, loss, origin):
+def test_a_training_without_any_loss_names_what_made_the_first_nan(scenario, layer, loss, origin):
     path = scenario(layer, loss)
-    said, notes = not_finite(path, monkeypatch, capsys)
+    said, notes = not_finite(path)
     note = f"All losses are NaN from the first micro-batch: the first value that is not finite is from {origin}."
     assert [each.replace(f"{path.parent}/", "") for each in notes] == [note]
     assert notes[0] in " ".join(said.split())

@@ -6,7 +6,7 @@ import pytest
 import typer.main
 
 from ipusim.app import cli
-from tests.cli.commands import ipusim
+from tests.cli.commands import refusal
 from tests.scenarios import ROOT
 
 #: Pages, scenarios, sources of reports, and the package with its messages and comments; of the pages not CHANGELOG,
@@ -49,13 +49,7 @@ def test_every_command_line_that_is_shown_exists():
     assert not {(path, verb, rest) for path, verb, rest in found if wrong(verb, rest)}
 
 
-@pytest.mark.parametrize("text", ["$ ipusim nothing", "`ipusim\nnothing --a`", '"`ipusim "\n  f"check --nothing`"'])
-def test_one_that_does_not_exist_is_found(text):
-    assert [wrong(*line) for line in lines(text)] in ([{"nothing"}], [{"--nothing"}])
-
-
 @pytest.mark.parametrize("line", cli._REMOVED)
 def test_a_verb_or_an_option_of_old_is_answered_in_one_line(line):
-    done = ipusim(*line.split())
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{cli._REMOVED[line]}\n")
+    assert refusal(*line.split()) == f"{cli._REMOVED[line]}\n"
     assert wrong(*line.partition(" ")[::2])

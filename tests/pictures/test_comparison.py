@@ -1,5 +1,4 @@
 import itertools
-import struct
 from dataclasses import replace
 
 import numpy as np
@@ -18,12 +17,11 @@ from ipusim.app.compare.comparison_words import comparison_table
 from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace, trace_with_path
-from ipusim.app.render.figures import to_png, to_svg
+from ipusim.app.render.figures import to_svg
 from ipusim.app.render.fold import first_replica, fold_rows, replicas_alike, rows_of
 from ipusim.app.render.layout import most_rows
 from ipusim.app.render.memory_layers import most_in_bins
 from ipusim.app.render.memory_strip import memory_strip
-from ipusim.app.render.style import DPI
 from ipusim.app.render.window import Window, execution_window
 from ipusim.app.scenario.load import load_request
 from ipusim.base.units import format_bytes
@@ -32,6 +30,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
+from tests.drawn_pictures import words
 from tests.effort import rarest, sampled, seeds
 from tests.scenarios import SCENARIOS
 
@@ -42,28 +41,13 @@ def drawn(timelines, **how):
     return comparison([TracedRun(timeline) for timeline in timelines], **how)
 
 
-def words(figure):
-    return [text.get_text() for text in figure.texts]
-
-
-def window(figure):
-    """The cycles that all panels show; axes in front of them have points or seconds."""
-    return {axes.get_xlim() for axes in figure.axes if axes.get_ylim()[1] == 0}
-
-
-def bounds(figure):
-    """Pixels of the PNG, bytes of the SVG."""
-    figure.set_dpi(DPI)
-    return *figure.canvas.get_width_height(), len(to_svg(figure))
-
-
-def test_a_png_has_the_pixels_of_its_figure(lock_step):
-    figure = drawn([lock_step("grouped", **FOUR, count=8)])
-    assert struct.unpack(">II", to_png(figure)[16:24]) == bounds(figure)[:2]
+def cycles(figure):
+    """The cycles that each trace shows, from the top down."""
+    return [axes.get_xlim() for axes in figure.axes if axes.get_ylim()[1] == 0]
 
 
 @pytest.mark.parametrize("ipus", [8, 64, pytest.param(256, marks=rarest)])
-def test_a_comparison_is_bounded_however_many_ipus_it_has(lock_step, ipus):
+def test_the_file_of_a_comparison_is_bounded_however_many_ipus_it_has(lock_step, ipus):
     mapping = tuple(range(ipus))
     runs = [
         lock_step("grouped", mapping=mapping, count=2 * ipus),
@@ -71,10 +55,7 @@ def test_a_comparison_is_bounded_however_many_ipus_it_has(lock_step, ipus):
         lock_step("sequential", mapping=mapping, count=4),
         lock_step("sharded", mapping=mapping, count=4),
     ]
-    width, height, svg = bounds(drawn(runs))
-    assert width == 1800
-    assert height <= 2400
-    assert svg <= 2_500_000
+    assert len(to_svg(drawn(runs))) <= 2_500_000
 
 
 def test_a_comparison_of_many_runs_shows_the_first_eight_and_says_so(lock_step):
@@ -82,7 +63,7 @@ def test_a_comparison_of_many_runs_shows_the_first_eight_and_says_so(lock_step):
     figure = drawn(runs, title="many")
     assert "many (the first 8 of 20 runs)" in words(figure)
     assert sum("cycles, " in word for word in words(figure)) == 8
-    assert bounds(figure) == bounds(drawn(runs[:8], title="many (the first 8 of 20 runs)"))
+    assert to_svg(figure) == to_svg(drawn(runs[:8], title="many (the first 8 of 20 runs)"))
 
 
 def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_step):
@@ -94,7 +75,7 @@ def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_ste
     figure = drawn(runs)
     fast, second, slow = (run.makespan_cycles for run in runs)
     assert slow > 4 * fast
-    assert window(figure) == {(0, second)}
+    assert {*cycles(figure)} == {(0, second)}
     cut = [word for word in words(figure) if "cut" in word]
     assert cut == [next(word for word in words(figure) if word.startswith("sequential in lock-step: "))]
     assert cut[0].endswith(f"; cut: {second / slow:.1%} of the trace is shown")
@@ -103,7 +84,7 @@ def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_ste
 def test_runs_of_similar_length_are_shown_whole(lock_step):
     runs = [lock_step("grouped", **FOUR, count=8), lock_step("sequential", **FOUR, count=8)]
     figure = comparison([TracedRun(runs[0], remark="out of memory"), TracedRun(runs[1])])
-    assert window(figure) == {(0, runs[1].makespan_cycles)}
+    assert {*cycles(figure)} == {(0, runs[1].makespan_cycles)}
     assert not [word for word in words(figure) if "cut" in word]
     assert next(word for word in words(figure) if word.startswith("grouped")).endswith("; out of memory")
 
@@ -128,18 +109,13 @@ def test_few_boxes_stay_lines_and_many_become_an_image_with_text_beside_it(lock_
     assert svg.count(b'<g id="text_') > 20
 
 
-def test_coarser_content_has_wider_bins_of_the_same_area(lock_step):
+def test_coarser_content_has_wider_bins(lock_step):
     run = lock_step("grouped", mapping=tuple(range(32)), count=640)
     fine, coarse = (content(run, execution_window(run), 9.0, coarser) for coarser in (1.0, 4.0))
     assert fine.shares
     assert coarse.shares
     edges = [len(np.unique(np.concatenate([shown.boxes.start, shown.boxes.end]))) for shown in (fine, coarse)]
     assert 2 * edges[1] < edges[0]
-    areas = [
-        ((shown.boxes.end - shown.boxes.start) * (shown.boxes.top - shown.boxes.bottom)).sum()
-        for shown in (fine, coarse)
-    ]
-    assert areas[0] == pytest.approx(areas[1])
 
 
 def test_in_thin_rows_a_share_is_seen_in_all_of_them_or_in_none(lock_step):
@@ -159,11 +135,6 @@ def test_in_thin_rows_a_share_is_seen_in_all_of_them_or_in_none(lock_step):
         greener[round(top) : round(bottom)].max() > 2 for top, bottom in itertools.pairwise(bottoms.tolist())
     ]
     assert exchanging == [True] * len(mapping)
-
-
-def cycles(figure):
-    """The cycles that each trace shows, from the top down."""
-    return [axes.get_xlim() for axes in figure.axes if axes.get_ylim()[1] == 0]
 
 
 def test_a_run_far_shorter_than_most_has_an_axis_of_its_own(lock_step):
@@ -336,7 +307,7 @@ def test_the_longest_runs_are_cut_where_a_third_of_the_figure_would_be_empty(loc
     assert 3 < long.makespan_cycles / short.makespan_cycles < 4
     assert not [word for word in words(drawn([short, long, long])) if "cut" in word]
     figure = drawn([short, short, long])
-    assert window(figure) == {(0, short.makespan_cycles)}
+    assert {*cycles(figure)} == {(0, short.makespan_cycles)}
     assert sum("; cut: " in word for word in words(figure)) == 1
 
 

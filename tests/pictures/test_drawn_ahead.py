@@ -9,23 +9,17 @@ import pytest
 
 from ipusim.app.render.window import ShownPart
 from ipusim.app.run_folder import pictures, report
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from tests.effort import rarest
-from tests.scenarios import job_from
+from tests.scenarios import SCENARIOS, run
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
 
 @pytest.fixture(scope="module")
-def job():
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
-    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 12, "stages": stages}
-    return job_from({"system": {"name": "m2000"}, "pipeline": pipeline})
-
-
-@pytest.fixture(scope="module")
-def result(job):
-    return execute(job)
+def result():
+    return run("grouped", mapping=(0, 1), count=12, held=90_000, system="m2000")
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +46,8 @@ def files(result, folder, drawing):
     return report.run_files(result, report.picture_window(result.timeline), folder, drawing=drawing)
 
 
-def test_pictures_drawn_ahead_are_those_drawn_here(job, result, drawn_here, drawn_in, tmp_path):
-    with report.drawing_ahead(job, report.picture_window) as drawing:
+def test_pictures_drawn_ahead_are_those_drawn_here(result, drawn_here, drawn_in, tmp_path):
+    with report.drawing_ahead(result.job, report.picture_window) as drawing:
         ahead = files(result, tmp_path, drawing)
     assert [*ahead] == [*drawn_here]
     assert {name for name in ahead if ahead[name] != drawn_here[name]} <= {"scenario.yaml"}
@@ -62,38 +56,21 @@ def test_pictures_drawn_ahead_are_those_drawn_here(job, result, drawn_here, draw
 
 
 def test_where_that_process_is_killed_or_the_run_is_too_long_to_be_sent_they_are_drawn_here(
-    job, result, drawn_here, drawn_in, monkeypatch, tmp_path
+    result, drawn_here, drawn_in, monkeypatch, tmp_path
 ):
-    with report.drawing_ahead(job, report.picture_window) as drawing:
+    with report.drawing_ahead(result.job, report.picture_window) as drawing:
         os.kill(drawing._child.process, signal.SIGKILL)
         assert files(result, tmp_path, drawing)["trace.png"] == drawn_here["trace.png"]
     monkeypatch.setattr(report, "_MOST_SENT_ROWS", len(result.timeline) - 1)
-    with report.drawing_ahead(job, report.picture_window) as drawing:
+    with report.drawing_ahead(result.job, report.picture_window) as drawing:
         assert files(result, tmp_path, drawing)["memory.png"] == drawn_here["memory.png"]
     assert drawn_in == [os.getpid()] * 2
 
 
 @pytest.fixture(scope="module")
 def training():
-    return job_from(
-        {
-            "system": {"name": "m2000"},
-            "data": {"type": "synthetic", "shape": [4], "classes": 2, "samples": 64},
-            "model": {
-                "layers": [
-                    {"name": "dense", "type": "dense", "units": 2},
-                    {"name": "loss", "type": "softmax_cross_entropy"},
-                ]
-            },
-            "pipeline": {
-                "stages": [["dense"], ["loss"]],
-                "micro_batch_size": 4,
-                "gradient_accumulation_count": 4,
-            },
-            "optimizer": {"type": "sgd", "learning_rate": 0.1},
-            "steps": 3,
-        }
-    )
+    changes = ("steps=3", "pipeline.repeat_count=1", "evaluate=null", "expect=null")
+    return load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", changes)
 
 
 def sent(result, shown=None, timeline=None):
@@ -114,7 +91,7 @@ def test_files_of_a_training_are_those_that_are_made_where_the_run_is(training, 
 def test_what_that_process_has_not_made_of_a_training_is_made_here(training, drawn_in, tmp_path):
     result = execute(training)
     other = replace(result, timeline=result.timeline.with_info(replace(result.timeline.info, name="other")))
-    expected = [files(run, tmp_path, None) for run in (other, result)]
+    expected = [files(each, tmp_path, None) for each in (other, result)]
     with report.drawing_ahead(training, report.picture_window) as drawing:
         assert files(other, tmp_path, drawing) == expected[0]
     with report.drawing_ahead(training, report.picture_window) as drawing:
@@ -127,26 +104,26 @@ def test_they_are_made_of_the_run_without_its_arithmetic_before_its_own_is_there
     """What the process draws is numbered, and says of which window and title."""
     drawn = []
 
-    def noted(run, fit, busy=0):
-        drawn.append(run)
-        timeline, shown = run
+    def noted(given, fit, busy=0):
+        drawn.append(given)
+        timeline, shown = given
         return {"trace.png": f"{len(drawn)}: {shown.name}, {timeline.info.title}".encode()}
 
     monkeypatch.setattr(pictures, "pictures_of", noted)
     result = execute(training)
     timeline = result.timeline
-    others = (
-        timeline.with_info(replace(timeline.info, title="another")),
-        timeline.with_info(replace(timeline.info, name="x")),
+    titled, named = (
+        timeline.with_info(replace(timeline.info, **changes)) for changes in ({"title": "another"}, {"name": "x"})
     )
-    for run, content in (
-        (sent(result), "1: execution 0 of 3, "),
-        (sent(result, report.picture_window(timeline, ShownPart(execution=1))), "2: execution 1 of 3, "),
-        (sent(result, timeline=others[0]), "2: execution 0 of 3, another"),
-        (sent(result, timeline=others[1]), "2: execution 0 of 3, "),
+    title = timeline.info.title
+    for given, content in (
+        (sent(result), f"1: execution 0 of 3, {title}"),
+        (sent(result, report.picture_window(timeline, ShownPart(execution=1))), f"2: execution 1 of 3, {title}"),
+        (sent(result, timeline=titled), "2: execution 0 of 3, another"),
+        (sent(result, timeline=named), f"2: execution 0 of 3, {title}"),
     ):
         with report.drawing_ahead(training, report.picture_window) as drawing:
-            assert drawing.send(run)
+            assert drawing.send(given)
             made = drawing.results()
         assert made["trace.png"] == content.encode()
         assert ("timeline.npz" in made) == content.startswith("1")
@@ -154,7 +131,7 @@ def test_they_are_made_of_the_run_without_its_arithmetic_before_its_own_is_there
 
 
 def test_a_long_training_is_not_simulated_twice(training, drawn_in, monkeypatch):
-    monkeypatch.setattr(pictures, "pictures_of", lambda run, fit, busy=0: {"trace.png": run[1].name.encode()})
+    monkeypatch.setattr(pictures, "pictures_of", lambda given, fit, busy=0: {"trace.png": given[1].name.encode()})
     result = execute(training)
     monkeypatch.setattr(report, "execute", None)  # which nothing may call
     monkeypatch.setattr(report, "_MOST_PASSES", len(training.plan.kind) * training.executions - 1)

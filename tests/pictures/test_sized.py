@@ -21,44 +21,36 @@ OWN = "A title of my own"
 SIZES = ("3x2in", "4x3in", "5x8in", "6x3in", "8x5in", "14x2in", "14x8in")
 
 
+#: Every picture that takes options, by name: from what it is of, and its options.
+PICTURES = {
+    "trace": lambda of, picture: of["run"].figure(picture=picture),
+    "ramp-up": lambda of, picture: of["run"].figure(phase="ramp-up", picture=picture),
+    "trace of BERT": lambda of, picture: of["large"].figure(picture=picture),
+    "memory": lambda of, picture: of["run"].memory_figure(picture=picture),
+    "memory of BERT": lambda of, picture: of["large"].memory_figure(picture=picture),
+    "idle": lambda of, picture: of["explained"].figure(picture),
+    "path": lambda of, picture: of["explained"].path_figure(picture=picture),
+    "sweep": lambda of, picture: of["swept"].figure(picture=picture),
+    "heat map": lambda of, picture: of["mapped"].figure(picture=picture),
+    "comparison": lambda of, picture: of["compared"].figure(picture=picture),
+}
+
+
 @pytest.fixture(scope="module")
 def pictures():
-    """Every picture that takes options, by name."""
+    """Return a function of a picture's name and options that draws it."""
     small = {"numerics": "off", "evaluate": None, "expect": None, "steps": 1}
     run = ipusim.run(SCENARIOS / "tutorial_step3_pipelining.yaml", changes=small)
-    large = ipusim.run(SCENARIOS / "bert_large.yaml", changes=small | {"memory": "report"})
-    four = SCENARIOS / "schedules_four_ipus.yaml"
-    vary = {"pipeline.gradient_accumulation_count": "8..32x2", "pipeline.schedule": ["grouped", "sequential"]}
-    swept = ipusim.sweep(four, vary, workers=1)
-    mapped = ipusim.sweep(four, {"pipeline.gradient_accumulation_count": "8..32x2", "steps": [1, 2, 3]}, workers=1)
-    compared = ipusim.compare(four, ["grouped", "1f1b", "gpipe"])
-    explained = run.explain()
-    return {
-        "trace": lambda picture: run.figure(picture=picture),
-        "ramp-up": lambda picture: run.figure(phase="ramp-up", picture=picture),
-        "trace of BERT": lambda picture: large.figure(picture=picture),
-        "memory": lambda picture: run.memory_figure(picture=picture),
-        "memory of BERT": lambda picture: large.memory_figure(picture=picture),
-        "idle": explained.figure,
-        "path": lambda picture: explained.path_figure(picture=picture),
-        "sweep": lambda picture: swept.figure(picture=picture),
-        "heat map": lambda picture: mapped.figure(picture=picture),
-        "comparison": lambda picture: compared.figure(picture=picture),
+    four, counts = SCENARIOS / "schedules_four_ipus.yaml", {"pipeline.gradient_accumulation_count": "8..32x2"}
+    of = {
+        "run": run,
+        "explained": run.explain(),
+        "large": ipusim.run(SCENARIOS / "bert_large.yaml", changes=small | {"memory": "report"}),
+        "swept": ipusim.sweep(four, counts | {"pipeline.schedule": ["grouped", "sequential"]}, workers=1),
+        "mapped": ipusim.sweep(four, counts | {"steps": [1, 2, 3]}, workers=1),
+        "compared": ipusim.compare(four, ["grouped", "1f1b", "gpipe"]),
     }
-
-
-NAMES = (
-    "trace",
-    "ramp-up",
-    "trace of BERT",
-    "memory",
-    "memory of BERT",
-    "idle",
-    "path",
-    "sweep",
-    "heat map",
-    "comparison",
-)
+    return lambda name, picture: PICTURES[name](of, picture)
 
 
 def overlaps(figure):
@@ -85,7 +77,7 @@ def upright(figure):
 
 def every_other(values):
     """Return pairs of names of pictures and values: every other one, and the rest with ``--every``."""
-    pairs = itertools.product(enumerate(NAMES), enumerate(values))
+    pairs = itertools.product(enumerate(PICTURES), enumerate(values))
     return [
         pytest.param(name, value, id=f"{name}-{value}", marks=rarest if (place + at) % 2 else ())
         for (place, name), (at, value) in pairs
@@ -97,16 +89,16 @@ def every_other(values):
 def test_a_picture_has_its_size_and_is_legible_or_is_refused(pictures, name, size):
     width, height = map(float, size.removesuffix("in").split("x"))
     with suppress(OptionError) if width < 8 or height < 5 else nullcontext():  # any picture can be read in 8x5in
-        figure = pictures[name](Picture(OWN, size))
+        figure = pictures(name, Picture(OWN, size))
         assert figure.get_size_inches().tolist() == pytest.approx([width, height])
         assert overlaps(figure) == []
         assert any(word.startswith(OWN) for word in words(figure))  # of several runs the title says which are shown
 
 
 @sampled(2)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PICTURES)
 def test_a_title_alone_keeps_the_size_and_the_line_of_the_configuration(pictures, name):
-    usual, own = pictures[name](Picture()), pictures[name](Picture(OWN))
+    usual, own = pictures(name, Picture()), pictures(name, Picture(OWN))
     assert OWN in words(own)
     assert OWN not in words(usual)
     assert own.get_size_inches()[0] == 10
@@ -130,7 +122,7 @@ def test_a_text_that_is_cut_or_lies_over_another_is_named():
 @pytest.mark.parametrize(("name", "theme"), every_other(["dark", "print"]))
 def test_text_of_a_theme_can_be_read_and_colours_are_those_of_the_theme(pictures, name, theme):
     """The ground of a text is the commonest colour below it in the picture without texts."""
-    figure = pictures[name](Picture(theme=theme))
+    figure = pictures(name, Picture(theme=theme))
     texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
     for text in texts:
         text.set_visible(False)
@@ -153,7 +145,7 @@ def test_text_of_a_theme_can_be_read_and_colours_are_those_of_the_theme(pictures
 
 
 def test_the_default_theme_keeps_all_pixels(pictures):
-    assert (pixels(pictures["trace"](Picture())) == pixels(pictures["trace"](Picture(theme="light")))).all()
+    assert (pixels(pictures("trace", Picture())) == pixels(pictures("trace", Picture(theme="light")))).all()
 
 
 def test_what_is_no_theme_is_refused():
@@ -168,10 +160,10 @@ def test_a_size_is_inches(size):
     assert [picture.width_in, picture.height_in] == sides
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PICTURES)
 def test_a_size_that_is_too_small_is_refused_with_the_reason(pictures, name):
     with pytest.raises(OptionError, match=r"^size: expected a larger picture, got 2x1in: "):
-        pictures[name](Picture(size="2x1in"))
+        pictures(name, Picture(size="2x1in"))
 
 
 @pytest.mark.parametrize("size", ["6x3", "6x3cm", "x3in", "0x3in", "6x41in", "6x-3in", "nan", 5, None, "6x3in\n", "{}"])

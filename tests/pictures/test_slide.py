@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ipusim.app.compare.compare import Row, compare
+from ipusim.app.compare.compare import compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import ComparisonResult, comparison_chart, shown_rows
 from ipusim.app.compare.comparison_words import comparison_table, row_words
@@ -13,9 +13,9 @@ from ipusim.app.render.style import DPI
 from ipusim.app.render.time_bars import TimeBar
 from ipusim.app.scenario.load import load_request
 from ipusim.base.errors import OutputError, ProgramError
-from ipusim.pipeline.plan import Sync
 from ipusim.runs.request.request import Request
 from ipusim.timeline.time_parts import TimePart
+from tests.drawn_pictures import words
 from tests.effort import sampled
 from tests.scenarios import SCENARIOS
 
@@ -37,10 +37,6 @@ def four():
 @pytest.fixture(scope="module")
 def holding():
     return Comparison(compare(load_request(SCENARIOS / "memory_by_schedule.yaml"), ["grouped", "interleaved"]))
-
-
-def words(figure):
-    return [text.get_text() for text in figure.texts]
 
 
 def bar_words(figure):
@@ -109,8 +105,8 @@ def test_traces_can_be_chosen_by_any_name_of_a_run(four):
 
 
 def test_a_title_of_ones_own_stands_above(four):
-    assert words(comparison_chart(four, title="Mine"))[0] == "Mine"
-    assert words(comparison_chart(four))[0] == "some"
+    assert comparison_chart(four, title="Mine").texts[0].get_text() == "Mine"
+    assert comparison_chart(four).texts[0].get_text() == "some"
     with pytest.raises(ProgramError, match="expected a title of letters and signs, got"):
         comparison_chart(four, title="a\0")
 
@@ -167,7 +163,3 @@ def test_the_lengths_of_a_bar_add_up_to_its_time_whatever_is_negative():
     (look, _, seconds), *rest = TimeBar("one", "", 2.0).lengths_s
     assert (look.name, seconds, rest) == ("parts not known", 2.0, [])
     assert TimeBar("refused", "refused", None).lengths_s == []
-
-
-def test_a_refused_row_has_no_parts():
-    assert Row("some", "grouped", Sync.LOCK_STEP, "AUTO", refusal="no").waterfall is None
