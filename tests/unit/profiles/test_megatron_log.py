@@ -117,11 +117,9 @@ def test_other_timers_by_name(own):
         ),
     ],
 )
-def test_what_a_log_lacks_is_told(own, text, message):
+def test_what_a_log_lacks_is_told(own, text, message, refused):
     path = own(text)
-    with pytest.raises(FileError) as caught:
-        read_measured([path])
-    assert str(caught.value) == f"{path}{message}"
+    refused(FileError, f"{path}{message}", lambda: read_measured([path]))
 
 
 def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):

@@ -76,11 +76,9 @@ def test_bytes_are_left_alone_beside_a_model(own):
         ),
     ],
 )
-def test_every_problem_of_a_file_is_told_at_once_with_line_and_column(own, load, text, messages):
+def test_every_problem_of_a_file_is_told_at_once_with_line_and_column(own, load, text, messages, refused):
     path = own(text)
-    with pytest.raises(FileError) as caught:
-        read_profile(path, 10**9, "profile.csv")
-    assert str(caught.value).splitlines() == messages
+    refused(FileError, "\n".join(messages), lambda: read_profile(path, 10**9, "profile.csv"))
     with pytest.raises(ScenarioError) as placed:
         load(TUTORIAL, "pipeline.cycles=profile.csv")
     assert str(placed.value).splitlines() == [f"--set pipeline.cycles: {message}" for message in messages]

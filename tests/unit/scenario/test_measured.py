@@ -173,11 +173,9 @@ COLUMNS = (
         ),
     ],
 )
-def test_each_problem_of_the_table_stands_with_its_line(own, text, lines):
+def test_each_problem_of_the_table_stands_with_its_line(own, text, lines, refused):
     path = own(text)
-    with pytest.raises(ScenarioError) as caught:
-        load_job(path)
-    assert str(caught.value).splitlines() == [f"{path}:{line}" for line in lines]
+    refused(ScenarioError, "\n".join([f"{path}:{line}" for line in lines]), lambda: load_job(path))
     named = own("system: {name: free}\npipeline: {gradient_accumulation_count: 4, stages: times.csv}\n", "s.yaml")
     with pytest.raises(ScenarioError) as placed:
         load_job(named)
@@ -192,13 +190,11 @@ def test_each_problem_of_the_table_stands_with_its_line(own, text, lines):
         ("a\0.csv", "a\\x00.csv: expected a file that can be read, got: embedded null byte"),
     ],
 )
-def test_what_is_no_table(own, tmp_path, monkeypatch, name, line):
+def test_what_is_no_table(own, tmp_path, monkeypatch, name, line, refused):
     own(TIMES)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(ScenarioError) as caught:
-        load_job(name)
-    assert str(caught.value) == line
+    refused(ScenarioError, line, lambda: load_job(name))
 
 
 def test_four_equal_stages_take_what_the_closed_form_says(own):

@@ -505,20 +505,20 @@ TOLD = ("missing data file", "unknown key", "parameters too large", "all problem
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("f.py").write_text(FUNCTIONS)
     return tmp_path
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_scenario_that_all_cases_spoil_is_good() -> None:
+def test_the_scenario_that_all_cases_spoil_is_good():
     Path("good.yaml").write_text(GOOD)
     assert load_job(Path("good.yaml")).name == "good"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_message(case: str, folder: Path) -> None:
+def test_message(case, folder):
     old, new, *lines = CASES[case]
     assert old in GOOD
     Path("bad.yaml").write_text(GOOD.replace(old, new, 1))
@@ -528,9 +528,7 @@ def test_message(case: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("case", TOLD)
-def test_command_line_says_it_exits_with_2_and_writes_nothing(
-    case: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line_says_it_exits_with_2_and_writes_nothing(case, folder, monkeypatch, capsys):
     old, new, *lines = CASES[case]
     Path("bad.yaml").write_text(GOOD.replace(old, new, 1))
     before = sorted(folder.rglob("*"))
@@ -545,7 +543,7 @@ def test_command_line_says_it_exits_with_2_and_writes_nothing(
 
 
 @pytest.mark.usefixtures("folder")
-def test_problems_of_different_sections_are_reported_together_in_the_order_of_the_file() -> None:
+def test_problems_of_different_sections_are_reported_together_in_the_order_of_the_file():
     text = GOOD.replace("auto_select_ipus: 2", "auto_select_ipus: 3").replace("[logits]", "[logit]")
     text = text.replace("samples: 64", "samples: 2")
     Path("bad.yaml").write_text(text)
@@ -559,7 +557,7 @@ def test_problems_of_different_sections_are_reported_together_in_the_order_of_th
 
 
 @pytest.mark.usefixtures("folder")
-def test_validation_reports_every_wrong_key_at_once() -> None:
+def test_validation_reports_every_wrong_key_at_once():
     Path("bad.yaml").write_text(GOOD.replace("units: 8", "units: 0").replace("size: 8", "sise: 8"))
     with pytest.raises(ScenarioError) as caught:
         load_request(Path("bad.yaml"))
@@ -567,7 +565,7 @@ def test_validation_reports_every_wrong_key_at_once() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_message_is_one_line_whatever_the_key() -> None:
+def test_a_message_is_one_line_whatever_the_key():
     Path("bad.yaml").write_text(GOOD + '"two\\nlines": 1\n')
     with pytest.raises(ScenarioError) as caught:
         load_request(Path("bad.yaml"))
@@ -577,7 +575,7 @@ def test_a_message_is_one_line_whatever_the_key() -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("written", [r"\x1b", r"\x07", r"\x7f", r"\x9b", r"\u202e", r"\u200b", r"\ufeff"])
-def test_a_message_shows_what_is_not_printable_in_a_key_as_an_escape(written: str) -> None:
+def test_a_message_shows_what_is_not_printable_in_a_key_as_an_escape(written):
     Path("bad.yaml").write_text(GOOD + f'"a{written.replace("x", "u00")}b": 1\n')
     with pytest.raises(ScenarioError) as caught:
         load_request(Path("bad.yaml"))

@@ -165,10 +165,8 @@ FOLLOW = ': waits follow from the passes here; leave it out, as format="compute_
         ('0F0\n"0F1', ": line 2: expected cells separated by commas: unexpected end of data"),
     ],
 )
-def test_what_is_no_pass_is_refused_with_its_row_and_column(read, text, message):
-    with pytest.raises(FileError) as caught:
-        read(text)
-    assert str(caught.value) == f"'mine.csv'{message}"
+def test_what_is_no_pass_is_refused_with_its_row_and_column(read, text, message, refused):
+    refused(FileError, f"'mine.csv'{message}", lambda: read(text))
 
 
 def test_spaces_a_byte_order_mark_and_any_end_of_line_are_taken(read):

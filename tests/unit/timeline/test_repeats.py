@@ -117,11 +117,9 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(("blocks", "text"), BLOCKS)
-def test_blocks_that_cannot_be_are_refused(blocks, text):
+def test_blocks_that_cannot_be_are_refused(blocks, text, refused):
     rows = 5000 if len(blocks) > 4096 else 100
-    with pytest.raises(FileError) as refused:
-        read_repeats(np.array(blocks), rows)
-    assert str(refused.value) == text
+    refused(FileError, text, lambda: read_repeats(np.array(blocks), rows))
 
 
 FORGED = {

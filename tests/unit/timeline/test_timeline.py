@@ -143,7 +143,7 @@ COUNTED = [name for name, value in vars(INFO).items() if type(value) is int]
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_a_file_of_a_run_that_cannot_be_is_refused(name: str) -> None:
+def test_a_file_of_a_run_that_cannot_be_is_refused(name):
     file = io.BytesIO()
     Timeline(replace(INFO, **{name: 0}), recorded()._table).save(file)
     file.seek(0)
@@ -151,7 +151,7 @@ def test_a_file_of_a_run_that_cannot_be_is_refused(name: str) -> None:
         Timeline.load(file)
 
 
-def test_a_file_whose_replicas_do_not_share_its_ipus_is_refused() -> None:
+def test_a_file_whose_replicas_do_not_share_its_ipus_is_refused():
     file = io.BytesIO()
     Timeline(replace(INFO, replicas=3), recorded()._table).save(file)
     file.seek(0)
