@@ -28,6 +28,9 @@ from ipusim.model.work import Convolution, Product
         (lambda a, b: np.einsum("bhik,bhjk->bhij", a, b), [(2, 3, 5, 4), (2, 3, 6, 4)], [Product(5, 4, 6, 6)]),
         (lambda a, b: np.einsum("ij,jk->k", a, b), [(5, 3), (3, 2)], [Product(1, 15, 2)]),
         (lambda a: np.einsum("ij->i", a), [(5, 3)], [Product(5, 3, 1)]),
+        (lambda a, b: np.einsum(a, [0, 1], b, [1, 2], [0, 2]), [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a, b: np.inner(a, b.T), [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a, b: a @ b, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
         (lambda a: np.sum(np.tanh(a)), [(5, 3)], []),
     ],
 )

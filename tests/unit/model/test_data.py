@@ -243,18 +243,11 @@ def test_npz_gives_classes_or_targets(tmp_path):
 
 def test_npz_says_what_is_wrong(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.ones((3, 2)), o=np.array([{}, {}, {}], object), y=np.zeros(0))
-    np.save(tmp_path / "d.npy", np.ones(3))
     (tmp_path / "t.npz").write_text("hello")
-    (tmp_path / "e.npz").write_bytes(b"")
-    (tmp_path / "cut.npz").write_bytes((tmp_path / "d.npz").read_bytes()[:-40])
     for name, y, message in (
         ("d.npz", "z", "no array 'z'; it holds x, o, y"),
-        ("d.npz", "o", "not a NumPy archive of plain arrays"),
         ("d.npz", "y", "expected array 'y' to hold numbers, got float64 of"),
-        ("d.npy", "y", "expected an npz archive, got a single array"),
         ("t.npz", "y", "not a NumPy archive"),
-        ("e.npz", "y", "not a NumPy archive"),
-        ("cut.npz", "y", "not a NumPy archive"),
         ("none.npz", "y", "cannot be read: No such file"),
     ):
         with pytest.raises(ModelError, match=message):
