@@ -12,7 +12,7 @@ from ipusim.app.render.window import phase_window
 from ipusim.base.errors import TimelineError
 from ipusim.pipeline.plan import Sync
 from ipusim.timeline.timeline import Timeline
-from tests.scenarios import run, timeline
+from tests.scenarios import timeline
 
 
 def bounds(found):
@@ -75,14 +75,6 @@ def test_halves_of_backward_count_as_arithmetic():
     assert {use.cycles["weight_gradient"] for use in found.pipeline_use} == {800}
     assert {use.compute_cycles for use in found.pipeline_use} == {2400}
     assert found.utilisation == pytest.approx(1 - found.bubble.idle_fraction)
-
-
-def test_the_summary_names_the_mode_and_says_that_there_are_no_time_steps():
-    said = run("1f1b").summary.to_dict()
-    assert (said["schedule"], said["sync"], said["time_steps"]) == ("1f1b", "point_to_point", None)
-    said = json.loads(json.dumps(run("1f1b", sync="lock_step").summary.to_dict()))
-    assert said["sync"] == "lock_step"
-    assert said["time_steps"] > 1
 
 
 def test_a_timeline_keeps_its_mode_and_files_without_one_are_of_lock_step(tmp_path):

@@ -1,8 +1,6 @@
 """Plans of collectives as data, what the check refuses, how they run, and which algorithm is chosen."""
 
-import math
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -172,48 +170,11 @@ def test_plans_that_cannot_run(transfer, message, refused):
     refused(PlanError, f"all_reduce (by hand): round 0: {message}", lambda: run(collective, [np.zeros(4), np.zeros(4)]))
 
 
-def test_a_larger_pod_sums_up_faster_where_its_rails_are_closed():
-    """Replicas of four IPUs: two share each rail, and a rail of an open ladder carries the ring there and back."""
-    length, clock = 88_000_000, 1_330_000_000
-    rail = Fraction(2 * 128 * 2**30 * 85, 800)
-
-    def cost(system):
-        replicas = system.count // 4
-        groups = replica_groups(system.count, replicas)
-        rings = [ALGORITHMS["all_reduce"][name] for name in ("ring", "bidirectional ring")]
-        costs = (concurrent_cost(system, [ring(system, group, length, 2) for group in groups]) for ring in rings)
-        return min(costs, key=lambda cost: cost.rounds_cycles)
-
-    def taking(rounds, size, hops):
-        return rounds * (math.ceil(2 * size * clock / rail) + math.ceil(Fraction(15 * hops * clock, 10**9)))
-
-    pod16, pod64, part = (
-        build_system(name, mapping=range(4), ipus=ipus) for name, ipus in (("pod16", 16), ("pod64", 64), ("pod64", 16))
-    )
-    opened = replace(pod64, topology=replace(pod64.topology, looped=False))
-    # on a ladder, rings are laid over every other replica and back: two machines, four rungs, apart
-    assert cost(pod16).rounds_cycles == cost(part).rounds_cycles == taking(6, 2 * length // 4, 4)
-    assert cost(opened).rounds_cycles == taking(30, 2 * length // 16, 4)
-    assert cost(pod64).rounds_cycles == taking(30, 2 * length // 32, 2)
-    times = [each.rounds_cycles for each in map(cost, (pod16, opened, pod64))]
-    assert times[1] / times[0] == pytest.approx(Fraction(15, 16) / Fraction(3, 4), rel=1e-3)
-    assert times[2] / times[0] == pytest.approx(Fraction(15, 16) / Fraction(3, 2), rel=1e-3)
-
-
 def test_on_the_free_system_collectives_carry_bytes_in_no_time():
     system = build_system("free", mapping=[0], ipus=4)
     cost = collective_cost(system, ring_all_reduce(system, range(4), 10**9, 4))
     assert cost.total_cycles == 0
     assert sum(count for _, count in cost.link_bytes) == 2 * 3 * 10**9 * 4
-
-
-def test_groups_of_replicas():
-    assert replica_groups(16, 4) == ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
-    assert replica_groups(4, 4) == ((0, 1, 2, 3),)
-    assert replica_groups(4, 1) == ((0,), (1,), (2,), (3,))
-    for replicas in (0, -1, 3, 32):
-        with pytest.raises(DeviceError, match=f"a number of replicas that divides 16 IPUs, got {replicas}"):
-            replica_groups(16, replicas)
 
 
 @pytest.mark.parametrize(

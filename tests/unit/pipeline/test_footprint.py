@@ -54,22 +54,6 @@ def laid_out(schedule, **changes):
     return plan, made, footprint(plan, made), timeline
 
 
-def test_grouped_holds_more_than_interleaved_and_recomputation_less():
-    sizes = {}
-    for name, schedule, recompute in (
-        ("grouped", "grouped", False),
-        ("interleaved", "interleaved", False),
-        ("sequential", "sequential", False),
-        ("recomputed", "grouped", True),
-    ):
-        plan, _, held, _ = laid_out(schedule, recompute=recompute)
-        sizes[name] = [peak.bytes for peak in peaks(plan, held)]
-    for stage in range(3):
-        assert sizes["grouped"][stage] - sizes["interleaved"][stage] == (3 - stage) * 700
-        assert sizes["interleaved"][stage] - sizes["sequential"][stage] == (3 - stage) * 700
-        assert sizes["grouped"][stage] - sizes["recomputed"][stage] == 2 * (3 - stage) * (700 - 50)
-
-
 def test_the_scenario_says_what_fits():
     by = {
         name: execute(load_job(SCENARIO, changes)).memory

@@ -18,26 +18,10 @@ from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.interleaved import offsets
 from ipusim.schedules.registry import find
 from ipusim.schedules.schedule import Schedule
-from tests.plans import parse_grid, time_steps_with_work
+from tests.plans import parse_grid
 from tests.schedules import SCHEDULES, registered
 
 FOUR = (0, 1, 2, 3)
-
-
-@pytest.mark.parametrize("stages", [2, 3, 4, 5, 8])
-@pytest.mark.parametrize("rounds", [1, 2, 5])
-def test_time_steps_of_training(stages, rounds):
-    mapping, count = tuple(range(stages)), 2 * stages * rounds
-    shape = PlanShape(mapping=mapping, micro_batches=count)
-    grouped, interleaved, sequential = (plan_of(find(name), shape) for name in ("grouped", "interleaved", "sequential"))
-    assert time_steps_with_work(grouped) == count + 2 * stages - 1
-    assert grouped.emitted == count + 2 * stages
-    assert time_steps_with_work(interleaved) == 2 * count + 2 * (stages - 1)
-    assert interleaved.emitted == 2 * count + 2 * stages
-    assert time_steps_with_work(sequential) == sequential.emitted == 2 * stages * count
-    assert grouped.offsets == tuple(range(2 * stages))
-    assert interleaved.offsets == tuple(range(0, 2 * stages, 2))
-    assert sequential.offsets == (0,)
 
 
 @pytest.mark.parametrize(
