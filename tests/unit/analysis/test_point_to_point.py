@@ -12,7 +12,7 @@ from ipusim.app.render.window import phase_window
 from ipusim.base.errors import TimelineError
 from ipusim.pipeline.plan import Sync
 from ipusim.timeline.timeline import Timeline
-from tests.scenarios import timeline
+from tests.scenarios import run, timeline
 
 
 def bounds(found):

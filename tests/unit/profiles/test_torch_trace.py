@@ -243,15 +243,3 @@ def test_the_longest_pass_is_imported_and_checked(own, tmp_path):
     (tmp_path / "p.csv").write_bytes(StagesResult(stages).text(".csv"))
     (tmp_path / "p.yaml").write_text(scenario_text(stages, "p.csv", ["t.json"]))
     assert load_job(tmp_path / "p.yaml").costs.passes[0, 0] <= 10**11
-
-
-@pytest.mark.parametrize(
-    "filling", [b" " * (1 << 27), (b'"' + b"a" * (1 << 20) + b'",') * 128], ids=["spaces", "texts"]
-)
-def test_an_archive_without_events_is_refused_by_its_first_part(tmp_path, filling):
-    """gzip makes a trace 10 to 30 times smaller, and white space a thousand times."""
-    path = tmp_path / "a.json.gz"
-    path.write_bytes(gzip.compress(b"[" + filling + b"1]"))
-    with pytest.raises(FileError) as no:
-        read_measured([path])
-    assert str(no.value).startswith(f"{path}: expected a trace, got an archive that unpacks to 200 times its size")

@@ -131,19 +131,9 @@ def test_the_table_beside_a_model_is_refused_with_the_key_that_takes_its_times(o
     assert text in [problem.text for problem in caught.value.problems]
 
 
-COLUMNS = (
-    "stage, forward, backward, update, backward_input, backward_weights, output_bytes, label_bytes, gradient_bytes, "
-    "parameter_bytes, state_bytes, accumulator_bytes, input_bytes, stash_bytes, rest_bytes, source"
-)
-
-
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        (
-            "stage,forward [ms],bytes [ms],stash_MB\na,1,2,3\n",
-            [f"1: expected columns out of {COLUMNS}, got 'stash_MB'; did you mean stash_bytes?"],
-        ),
         (
             "stage,forward [MB],bytes [ms]\na,1,2\n",
             [
@@ -162,13 +152,6 @@ COLUMNS = (
                 "_, got 'a b'",
                 "2: column bytes: expected a whole number of bytes, got '1.5'",
                 "3: column bytes: expected a number of bytes such as '624 KiB', got '1,5 KiB'; did you mean 1.5 KiB?",
-            ],
-        ),
-        (
-            "stage;forward\na;1,5\n",
-            [
-                "1: expected the names of the columns, stage, forward, and others, separated by commas, got "
-                "semicolons between cells: write commas, and points in numbers"
             ],
         ),
     ],

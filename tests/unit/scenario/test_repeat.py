@@ -79,12 +79,6 @@ def test_layers_that_repeat_are_those_written_out(file):
     assert short.program.stages == long.program.stages
 
 
-def test_stages_can_list_numbered_layers():
-    layers = [{"repeat": 4, "layers": [dense("block")]}]
-    job = job_from(data(layers, stages=[["block0", "block1", "block2"], ["block3"]]) | {"optimizer": None})
-    assert [stage.layers for stage in job.workload(0).stages] == [("block0", "block1", "block2"), ("block3",)]
-
-
 def test_a_dict_takes_them_and_their_count_is_varied_by_its_name():
     layers = [{"repeat": 4, "layers": (dense("block"),)}, dense("scores", units=3)]
     asked = data(

@@ -16,10 +16,7 @@ from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.request.schema import json_schema
-from ipusim.schedules import registry
-from ipusim.schedules.schedule import Schedule
 from tests.effort import slowest
-from tests.schedules import COMPUTING, MEETING, registered
 
 TRAINING = """\
 # Trains
@@ -139,11 +136,6 @@ def test_single_puts_every_stage_on_one_ipu(load):
     assert experiment.system.count == 1
 
 
-def test_three_stages_take_a_device_of_four(load):
-    overrides = ["pipeline.splits=[hidden, logits]", "pipeline.gradient_accumulation_count=6"]
-    assert load(TRAINING, *overrides).system.count == 4
-
-
 def test_counts_feeds_and_repeats(load):
     overrides = [
         "name=other",
@@ -162,14 +154,6 @@ def test_counts_feeds_and_repeats(load):
     assert experiment.program.infeed == Infeed(2048, 1)
     assert experiment.program.outfeed == Outfeed(12, "LAST", 7)
     assert experiment.executions == 6
-
-
-def test_numerics_off_changes_nothing_but_the_arithmetic(load):
-    on, off = load(TRAINING), load(TRAINING, "numerics=off")
-    assert off.workload is None
-    assert off.constant_loss is None
-    assert off.program == on.program
-    assert off.system == on.system
 
 
 @pytest.mark.parametrize(
@@ -281,10 +265,6 @@ def test_every_key_that_takes_cycles_takes_a_time_by_the_clock_of_the_system(loa
     experiment = load(TRAINING, f"model.layers.3={loss}")
     forward, backward = experiment.program.stages[1].forward[-1], experiment.program.stages[1].backward[0]
     assert (forward.cycles, backward.cycles) == (1_596_000, 3_325)
-    slower = load(TIMED, "pipeline.stages.0.forward=1.2 ms", "system.clock=1 GHz")
-    assert slower.program.stages[0].forward == 1_200_000
-    mk1 = load(TIMED, "pipeline.stages.0.forward=1.2 ms", "system.name=C2_SERVER")
-    assert mk1.program.stages[0].forward == 1_920_000
 
 
 def test_no_other_key_takes_cycles():
@@ -325,14 +305,3 @@ def test_a_device_is_as_large_as_its_machine(load, name, ipus, replicas):
     assert (experiment.system.count, experiment.system.replicas) == (ipus, replicas)
     with pytest.raises(ScenarioError, match=f"{name} has devices with 1, 2, 4, 8, 16, 32|expected a whole number"):
         load(TRAINING, f"system.name={name}", f"system.auto_select_ipus={2 * ipus}")
-
-
-def test_a_schedule_registered_from_outside_is_a_choice(load):
-    grouped = registry.find("grouped")
-    with registered(Schedule("mine", grouped.order, lambda shape: shape.steps, True, "for a test")):
-        assert load(TRAINING, "pipeline.schedule=Mine").program.schedule == "mine"
-
-
-@pytest.mark.parametrize("name", [*MEETING, *COMPUTING])
-def test_every_schedule_takes_the_same_scenario(load, name):
-    assert load(TRAINING, f"pipeline.schedule={name.capitalize()}").program.schedule == name

@@ -3,9 +3,7 @@
 import pytest
 
 from ipusim.app.scenario.problems import ScenarioError
-from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
-from ipusim.runs.request.request import Request
 
 SCENARIO = """
 system: {name: free}
@@ -48,14 +46,6 @@ def test_gpipe_names_neighbouring_stages_that_run_one_after_the_other(load):
         assert load(SCENARIO + STAGES, f"pipeline.schedule={other[0]}", *other[1:]).notes == ()
 
 
-def test_it_is_an_option_in_python_too():
-    stages = [{"name": f"s{stage}", "forward": 1, "backward": 2} for stage in range(4)]
-    pipeline = {"stages": stages, "gradient_accumulation_count": 8, "virtual_stages": 2}
-    request = Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline})
-    assert assemble(request).program.shape.mapping == (0, 1, 0, 1)
-    assert assemble(request.replace({"pipeline.virtual_stages": 4})).program.shape.mapping == (0, 0, 0, 0)
-
-
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [
@@ -88,13 +78,6 @@ def test_what_does_not_go_round_is_refused(load, overrides, text):
     with pytest.raises(ScenarioError) as caught:
         load(SCENARIO + STAGES, *overrides)
     assert [(each.key, each.text) for each in caught.value.problems] == [("pipeline.virtual_stages", text)]
-
-
-def test_concurrent_stages_do_not_go_round(load):
-    parts = "    - [{name: a, forward: 1}, {name: b, forward: 1}]\n"
-    ends = [f"    - {{name: e{end}, forward: 1}}\n" for end in range(2)]
-    with pytest.raises(ScenarioError, match="expected no virtual stages with concurrent stages"):
-        load(SCENARIO + parts.join(ends), "pipeline.virtual_stages=3", "pipeline.schedule=grouped")
 
 
 def test_one_ipu_and_a_device_that_is_too_small(load):

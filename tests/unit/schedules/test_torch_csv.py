@@ -27,14 +27,16 @@ def read(tmp_path):
     return of
 
 
-def test_a_cell_is_what_torch_writes_and_an_idle_one_empty():
-    order = find("zero_bubble_h1").order(PlanShape(mapping=(0, 1), micro_batches=2))
-    assert write_torch_csv(order) == "0F0,0F1,,0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1I1,1W0,1W1\r\n"
-
-
-def test_an_ipu_without_stages_is_a_rank_without_passes():
-    order = find("gpipe").order(PlanShape(mapping=(0, 2), micro_batches=1))
-    assert write_torch_csv(order) == "0F0,,,0B0\r\n\r\n,1F0,1B0\r\n"
+@pytest.mark.parametrize(
+    ("name", "mapping", "count", "text"),
+    [
+        ("zero_bubble_h1", (0, 1), 2, "0F0,0F1,,0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1I1,1W0,1W1\r\n"),
+        ("gpipe", (0, 2), 1, "0F0,,,0B0\r\n\r\n,1F0,1B0\r\n"),
+    ],
+    ids=["idle cells are empty", "an IPU without stages is a rank without passes"],
+)
+def test_a_cell_is_what_torch_writes(name, mapping, count, text):
+    assert write_torch_csv(find(name).order(PlanShape(mapping=mapping, micro_batches=count))) == text
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])

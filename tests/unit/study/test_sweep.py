@@ -63,16 +63,6 @@ def test_refusals_of_one_rule_are_one_line():
     assert refused[0].startswith("2 of 3 did not run, for example gradient_accumulation_count 3: ")
 
 
-def test_where_no_point_runs_the_first_one_says_why():
-    with pytest.raises(RequestError, match="must be a multiple of 8, but it is 7"):
-        swept(FOUR, {COUNT: [7, 9]})
-    with pytest.raises(RequestError, match=r"did you mean grouped\?"):
-        swept(FOUR, {"pipeline.schedule": ["groupd"]})
-    broken = FOUR.replace({COUNT: 9})
-    with pytest.raises(RequestError, match="must be a multiple of 8, but it is 9"):
-        swept(broken, {"steps": [0]})
-
-
 STAGES = ((1000, 2000), (700, 1500), (1200, 2600), (900, 1100))
 
 
@@ -249,16 +239,6 @@ def test_a_line_that_was_cut_off_is_made_again(tmp_path, cut):
     with journal_in(tmp_path) as journal:
         assert swept(FOUR, {COUNT: [8, 16]}, journal=journal).reused_count == 1
     assert path.read_bytes() == whole
-
-
-def test_other_code_takes_nothing_from_a_journal(tmp_path, monkeypatch):
-    path = file_in(tmp_path)
-    with journal_in(tmp_path) as journal:
-        swept(FOUR, {COUNT: [8]}, journal=journal)
-    monkeypatch.setattr(journals, "code_digest", lambda: "of tomorrow")
-    with journal_in(tmp_path) as journal:
-        assert journal.outcomes == {}
-    assert not path.exists()
 
 
 def test_columns_of_files_keep_their_order():
