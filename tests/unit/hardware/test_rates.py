@@ -128,9 +128,7 @@ def test_a_scenario_names_rates_with_units(load):
     changes = "rates={amp_ceiling: 0.4, hop_latency: 20 ns, link: 20 GB/s, rung_links: 6}"
     experiment = load(text, changes, "system.name=m2000")
     rates = experiment.system.rates
-    assert rates.amp_ceiling == Fraction(2, 5)
-    assert rates.hop_latency_ns == 20
-    assert rates.link_bytes_per_s == 20 * 10**9
+    assert (rates.amp_ceiling, rates.hop_latency_ns, rates.link_bytes_per_s) == (Fraction(2, 5), 20, 20 * 10**9)
     assert rates.rung_links == 6
     assert effects_of(experiment.program, experiment.system)["rates"] == (
         "amp_ceiling 0.4 of peak, link 20 GB/s, rung_links 6 links, hop_latency 20 ns"

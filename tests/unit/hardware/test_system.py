@@ -32,8 +32,7 @@ from ipusim.hardware.machines import MACHINES
 def test_whole_machines(name, ipu, looped):
     machine = MACHINES[name]
     system = build_system(name, mapping=[0], ipus=machine.count)
-    assert system.ipu == ipu
-    assert system.count == machine.count
+    assert (system.ipu, system.count) == (ipu, machine.count)
     assert system.topology.looped is looped
     assert system.free is (name == "free")
 
@@ -136,8 +135,7 @@ def test_a_small_copy_has_the_parts_that_were_measured():
     assert pair.fixed == (48 + 400, 1894, 2160, 24, 954)
     assert four.fixed == (96 + 400, 1894, 3840, 24, 954)
     for cost in (pair, four):
-        assert cost.fixed.lead_cycles == sum(cost.fixed[:4])
-        assert cost.total_cycles == sum(cost.fixed) + 1
+        assert (cost.fixed.lead_cycles, cost.total_cycles) == (sum(cost.fixed[:4]), sum(cost.fixed) + 1)
 
 
 def test_the_free_system_refuses_costs():
@@ -169,15 +167,12 @@ def test_a_chosen_overhead_replaces_the_measured_one():
 
 def test_host_transfers():
     system = build_system("m2000", mapping=[0], clock_hz=10**9)
-    assert system.infeed_cycles(3300) == 1000
-    assert system.host_fill_cycles(7060) == 1000
-    assert system.outfeed_cycles(3760) == 1000
-    assert system.host_drain_cycles(2931) == 1001
+    assert (system.infeed_cycles(3300), system.host_fill_cycles(7060)) == (1000, 1000)
+    assert (system.outfeed_cycles(3760), system.host_drain_cycles(2931)) == (1000, 1001)
     assert system.host_sync_cycles == 243
     rates = {"infeed_bytes_per_s": Fraction(16 * 10**9)}
     faster = build_system("m2000", mapping=[0], clock_hz=10**9, host_rates=rates)
-    assert faster.infeed_cycles(3200) == 200
-    assert faster.host.sources["infeed_bytes_per_s"] == "chosen by the user"
+    assert (faster.infeed_cycles(3200), faster.host.sources["infeed_bytes_per_s"]) == (200, "chosen by the user")
     assert faster.outfeed_cycles(3760) == 1000
 
 

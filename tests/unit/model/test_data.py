@@ -67,8 +67,7 @@ def test_feed_without_shuffling_takes_samples_as_they_lie():
 
 def test_feed_counts_bytes():
     feed = Feed(counting().astype(np.float32), 4)
-    assert feed.label_bytes == 4 * 4
-    assert feed.element_bytes == 4 * (2 * 4 + 4)
+    assert (feed.label_bytes, feed.element_bytes) == (4 * 4, 4 * (2 * 4 + 4))
 
 
 @pytest.mark.parametrize("size", [0, 11])

@@ -11,7 +11,6 @@ import pytest
 from ipusim.hardware.generations import GC200
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.add import Add
-from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
@@ -24,7 +23,7 @@ from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage_options import PlanOptions, StageOptions, with_options
 from ipusim.model.stages.stash import saved_bytes
-from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, WorkSequence
+from ipusim.model.work import MeasuredWork, Product, VectorWork, Work, WorkSequence
 from ipusim.pricing.passes import pass_cycles
 from tests.properties.test_backward_halves import BATCH, SHAPES, WIDTH
 
@@ -95,25 +94,6 @@ def test_dense_halves_by_hand():
         assert [product.times for product in parts.products] == [5]
         assert parts.macs == 32 * 20 * 10
         assert parts.sram_bytes == 4 * (x + y + weights + 4 * x + (10 if parts.vector else 0))
-
-
-def test_convolution_halves_by_hand():
-    first, second = Conv2D(7, (3, 2), activation="relu").cost((8, 6, 5), batch=2, itemsize=4).halves
-    x, y, weights = 2 * 8 * 6 * 5, 2 * 6 * 5 * 7, 3 * 2 * 5 * 7
-    assert first == Work(
-        (Convolution(60, 7, 5, 6),),
-        VectorWork(2 * y),
-        sram_bytes=4 * (3 * y + weights + x),
-        compute_sets=1,
-        convolution=True,
-    )
-    assert second == Work(
-        (Product(30, 60, 7, shared_rows=6),),
-        VectorWork(reductions=y),
-        sram_bytes=4 * (x + y + weights + 7),
-        compute_sets=2,
-        convolution=True,
-    )
 
 
 def test_what_cannot_be_taken_apart_is_all_of_it_first():

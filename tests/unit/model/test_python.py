@@ -117,8 +117,7 @@ def test_python_loss_checks_labels_and_result():
 
 def test_counted_matmul_equals_the_formula():
     cost = PythonLayer(affine, AFFINE).cost((20,), 32, 4)
-    assert cost.forward.macs == 32 * 20 * 7
-    assert cost.forward.vector == VectorWork(32 * 7)
+    assert (cost.forward.macs, cost.forward.vector) == (32 * 20 * 7, VectorWork(32 * 7))
     assert cost.forward.compute_sets == 1
     # The product reads x and W and writes z; the sum reads z and b and writes y.
     assert cost.forward.sram_bytes == 4 * (32 * 20 + 20 * 7 + 32 * 7 + 32 * 7 + 7 + 32 * 7)

@@ -11,6 +11,7 @@ from ipusim.app.profiles.read import read_measured
 from ipusim.app.profiles.stages import stages_of
 from ipusim.base.errors import FileError
 from tests.scenarios import SCENARIOS
+from tests.unit.profiles.test_torch_trace import medians
 
 SAMPLE = SCENARIOS / "measured_timers.log"
 BLOCK = """\
@@ -29,13 +30,6 @@ times across ranks (ms):
 
 
 OWN = "train.log"
-
-
-def medians(stages):
-    return {
-        name: {what: float(figure.median) for what, figure in figures.items()}
-        for name, figures in stages.stages.items()
-    }
 
 
 def test_the_sample_comes_to_medians_by_arithmetic_of_its_own():

@@ -9,6 +9,7 @@ from ipusim.app.render.theme import in_grey
 from ipusim.app.render.window import Window, execution_window, phase_window, run_end, window
 from ipusim.base.errors import OutputError
 from ipusim.timeline.kinds import LOOKS, SpanKind
+from tests.unit.render.test_fills import lab
 
 
 def test_bins_do_not_mix_phases():
@@ -82,10 +83,7 @@ def test_a_window_outside_the_run(lock_step, start, end):
 
 def lightness(colour):
     """CIE L* of an sRGB colour, D65."""
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    y = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
+    return lab(colour, "all cones")[0]
 
 
 def test_looks_differ_in_grey_or_by_their_hatching():

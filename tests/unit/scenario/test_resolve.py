@@ -17,24 +17,9 @@ from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.request.schema import json_schema
 from tests.effort import slowest
+from tests.unit.scenario.test_messages import GOOD
 
-TRAINING = """\
-# Trains
-# a little.
-system: {name: m2000}
-data: {type: synthetic, shape: [4, 4], classes: 4, samples: 64}
-model:
-  layers:
-    - {name: flatten, type: flatten}
-    - {name: hidden, type: dense, units: 8, activation: relu}
-    - {name: logits, type: dense, units: 4}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline:
-  splits: [logits]
-  micro_batch_size: 8
-  gradient_accumulation_count: 8
-optimizer: {type: sgd, learning_rate: 0.1}
-"""
+TRAINING = GOOD.replace(", auto_select_ipus: 2", "").replace("  schedule: grouped\n", "")
 
 TIMED = """\
 system: {name: free}
@@ -75,17 +60,15 @@ def workload(experiment):
 
 def test_defaults(load):
     experiment = load(TRAINING)
-    assert (experiment.name, experiment.request.description) == ("s", "Trains a little.")
+    assert (experiment.name, experiment.request.description) == ("s", "A small classifier in two stages.")
     assert experiment.system == build_system("m2000", mapping=(0, 1))
     program = experiment.program
     assert program.shape == PlanShape(mapping=(0, 1), micro_batches=8)
     assert (program.schedule, program.repeat_count, program.reduction) == ("grouped", 1, "SUM")
-    assert program.infeed == Infeed(8 * (16 * 4 + 4), 3)
-    assert program.outfeed == Outfeed(4, "ALL", 3)
+    assert (program.infeed, program.outfeed) == (Infeed(8 * (16 * 4 + 4), 3), Outfeed(4, "ALL", 3))
     assert (experiment.steps, experiment.executions) == (1, 1)
     assert experiment.held_out is None
-    assert experiment.constant_loss == pytest.approx(np.log(4))
-    assert workload(experiment).dtype == np.float32
+    assert (experiment.constant_loss, workload(experiment).dtype) == (pytest.approx(np.log(4)), np.float32)
     assert workload(experiment).optimizer == SGD(0.1)
     assert [stage.layers for stage in workload(experiment).stages] == [("flatten", "hidden"), ("logits", "cel")]
 
@@ -151,8 +134,7 @@ def test_counts_feeds_and_repeats(load):
     assert experiment.name == experiment.program.name == "other"
     assert experiment.program.shape == PlanShape(mapping=(1, 0), micro_batches=8, recompute=True)
     assert experiment.program.reduction == workload(experiment).reduction == "MEAN"
-    assert experiment.program.infeed == Infeed(2048, 1)
-    assert experiment.program.outfeed == Outfeed(12, "LAST", 7)
+    assert (experiment.program.infeed, experiment.program.outfeed) == (Infeed(2048, 1), Outfeed(12, "LAST", 7))
     assert experiment.executions == 6
 
 
@@ -191,8 +173,7 @@ def test_optimizers_precision_and_seed(load):
     work = workload(load(TRAINING, *overrides))
     assert work.optimizer == Momentum(1, 0.9)
     assert (work.dtype, work.seed, work.feed.seed) == (np.float64, 5, 5)
-    assert work.feed.dataset.x.dtype == np.float64
-    assert work.initial_parameters(0)["hidden/W"].dtype == np.float64
+    assert (work.feed.dataset.x.dtype, work.initial_parameters(0)["hidden/W"].dtype) == (np.float64, np.float64)
 
 
 def test_held_out_samples_are_not_trained_on(load):

@@ -92,8 +92,7 @@ def test_a_link_to_another_file_system_takes_results(tmp_path, elsewhere):
     write_file(tmp_path / "out" / "picture.png", b"3")
     (tmp_path / "picture.png").symlink_to(elsewhere / "picture.png")
     write_file(tmp_path / "picture.png", b"4")
-    assert results(elsewhere)["picture.png"] == "4"
-    assert waiting(elsewhere) == set()
+    assert (results(elsewhere)["picture.png"], waiting(elsewhere)) == ("4", set())
 
 
 def test_a_mount_point_takes_results(tmp_path):

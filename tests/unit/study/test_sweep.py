@@ -182,8 +182,7 @@ def test_a_journal_gives_back_what_it_took_and_only_that(tmp_path):
     assert whole.count(b"\n") == 3
     with journal_in(tmp_path) as journal:
         second = swept(FOUR, {COUNT: [16, 8, 24]}, journal=journal)
-    assert second.reused_count == 2
-    assert second.outcomes[:2] == first.outcomes[::-1]
+    assert (second.reused_count, second.outcomes[:2]) == (2, first.outcomes[::-1])
     other = FOUR.replace({"pipeline.stages.0.forward": 1001})
     with journal_in(tmp_path) as journal:
         third = swept(other, {COUNT: [8, 16]}, journal=journal)
@@ -337,8 +336,7 @@ def test_a_line_with_a_hash_of_its_own_has_values_that_a_run_has(tmp_path, journ
         known = field in {each.name for each in fields(Outcome)}
         read.add(KEY, replace(OUTCOME, **({field: value} if known else {"figures": {**FIGURES, field: value}})))
     with journal_in(tmp_path) as read:
-        assert read.damaged == 1
-        assert read.outcomes[KEY] == OUTCOME
+        assert (read.damaged, read.outcomes[KEY]) == (1, OUTCOME)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,7 @@ def test_the_chart_says_the_answer_of_points_that_only_fit_without_estimated_cod
     found = sweep(Request.from_dict(options), axes_of(varied), crew=Crew(workers=1))
     assert {outcome.fits for _, outcome in found.finished_points} == {Fits.WITHOUT_CODE}
     shown = [text for text in words_of(chart_of(found, (), MEMORY)) if "fits" in text]
-    assert len(shown) == 1
-    assert shown[0].removeprefix("hollow: ") == "fits only without the estimated code"
+    assert (len(shown), shown[0].removeprefix("hollow: ")) == (1, "fits only without the estimated code")
 
 
 def _first_too_large(counts, peaks):

@@ -40,10 +40,8 @@ def test_a_trial_takes_the_time_of_the_run_and_computes_nothing():
     request = load_request(SCENARIOS / "digits_training.yaml", ["steps=2"])
     trial, run = try_request(request), execute(assemble(request)).summary
     assert trial.accepted_job.workload is None
-    assert trial.throughput == run.throughput
-    assert trial.period == Fraction(run.throughput.run_cycles, run.executions)
-    assert trial.cycles == run.execution_cycles
-    assert trial.samples == run.throughput.effective_batch_size
+    assert (trial.throughput, trial.period) == (run.throughput, Fraction(run.throughput.run_cycles, run.executions))
+    assert (trial.cycles, trial.samples) == (run.execution_cycles, run.throughput.effective_batch_size)
 
 
 def test_a_refused_trial_has_the_words_of_the_rule():

@@ -32,8 +32,7 @@ def test_rows_that_are_copies_of_a_block_are_folded_to_one():
     block = with_copies(long.columns, once)
     assert block.times > 10
     folded = long.fold_copies([block])
-    assert len(folded) == len(long) - (block.times - 1) * (block.last - block.first)
-    assert folded.expanded() == long
+    assert (len(folded), folded.expanded()) == (len(long) - (block.times - 1) * (block.last - block.first), long)
 
 
 def test_rows_with_causes_far_back_in_a_block_are_not_folded():
