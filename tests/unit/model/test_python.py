@@ -195,8 +195,6 @@ def test_load_function_runs_the_file_and_leaves_no_trace(tmp_path):
     ("text", "reference", "message"),
     [
         ("x = 1", "mine.py", "form 'file.py:function', got 'mine.py'"),
-        ("x = 1", "other.py:f", "cannot read .*other.py: No such file"),
-        ("def f(): pass\ndef g(): pass", "mine.py:h", "mine.py has no function 'h'; it has f, g"),
         ("f = 3", "mine.py:f", "'f' in .*mine.py is of type int, not a function"),
         ("def f(:\n  pass", "mine.py:f", "mine.py:1: SyntaxError"),
         ("x = 1\ny = x / 0", "mine.py:f", "mine.py:2: ZeroDivisionError: division by zero"),

@@ -82,10 +82,6 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
             ],
         ),
         (
-            "hop_latency: [1, 2]\n",
-            [f"mine.yaml:1:14: hop_latency: expected {SECONDS}, got [1, 2]"],
-        ),
-        (
             "rail_links: 1\nrail_links: 2\n",
             [
                 "mine.yaml:2:1: rail_links: expected each key once, got this key a second time (first at "

@@ -133,7 +133,6 @@ def test_description_is_the_comment_at_the_head(text: str, description: str) -> 
         ),
         ("a: \x07\n", "s.yaml:1:4: expected text, got the control character 7"),
         ("[" * 100_000, "s.yaml:1:17: expected at most 16 levels of mappings and lists, got more"),
-        ("{a: " * 100_000, "s.yaml:1:62: expected at most 16 levels of mappings and lists, got more"),
     ],
 )
 def test_texts_that_are_no_scenario(text: str, line: str) -> None:

@@ -54,7 +54,6 @@ def test_values_are_yaml_and_ranges(text, values):
         (f"{COUNT}=1..1000000+1", "expected a range of at most 100000 values, got '1..1000000+1'"),
         (f"{COUNT}=8..64x1.0000001", "expected a range of at most 100000 values, got '8..64x1.0000001'"),
         (f"{COUNT}=1..1e60+1e59", "expected a range within 1e+60 of 0, got '1..1e60+1e59'"),
-        (f"{COUNT}=-1e999..1+1", "expected a range within 1e+60 of 0, got '-1e999..1+1'"),
         (f"{COUNT}=[1,2", "expected values with commas between them, got '[1,2': "),
     ],
 )
