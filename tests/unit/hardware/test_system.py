@@ -7,7 +7,7 @@ import pytest
 
 from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.hardware.build import build_system
-from ipusim.hardware.copies import CopyCost, FixedParts
+from ipusim.hardware.copies import FixedParts
 from ipusim.hardware.generations import BOW, GC2, GC200
 from ipusim.hardware.machines import MACHINES
 
@@ -108,25 +108,6 @@ def test_unknown_ipus_have_no_route(name):
     for source, target in ((0, 2), (-1, 0)):
         with pytest.raises(DeviceError, match=f"{name}: no IPU -?[12] in a device of 2 IPUs"):
             system.route(source, target)
-
-
-@pytest.mark.parametrize(
-    ("machine", "cycles"),
-    [
-        ("c2_server", {1: 0, 2: 48, 4: 96, 8: 144, 16: 240}),
-        ("pod64", {1: 0, 2: 40, 4: 80, 8: 120, 16: 200, 32: 360, 64: 679}),
-        ("bow_pod64", {1: 0, 2: 56, 4: 111, 8: 167, 16: 278, 32: 500, 64: 944}),
-        ("free", {1: 0, 2: 0, 64: 0}),
-    ],
-)
-def test_nominal_sync(machine, cycles):
-    systems = {count: build_system(machine, mapping=range(min(count, 64)), ipus=count) for count in cycles}
-    beside = 0 if machine == "free" else 150 + 250  # the tiles of each IPU, and what they and the IPUs are apart
-    cycles = {count: expected + beside if count > 1 else 0 for count, expected in cycles.items()}
-    assert {count: system.sync_cycles for count, system in systems.items()} == cycles
-    assert {count: system.merged_copy({}) for count, system in systems.items()} == {
-        count: CopyCost(FixedParts(expected), ()) for count, expected in cycles.items()
-    }
 
 
 def test_a_small_copy_has_the_parts_that_were_measured():

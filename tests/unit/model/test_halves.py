@@ -18,7 +18,6 @@ from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.optimizers import SGD
-from ipusim.model.profile import StageProfile
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage_options import PlanOptions, StageOptions, with_options
@@ -126,17 +125,6 @@ def test_a_stage_without_weights_has_nothing_left():
     assert not any(layer_profile(each, 2, 4, training=False).halves[0] for each in (first, middle, last))
     alone = stages([ActivationLayer("relu")], (5,))[0]
     assert layer_profile(alone, 2, 4, optimizer=SGD(0.1)).halves[1] == ()
-
-
-@pytest.mark.parametrize("backward", [0, 7, 2000])
-def test_given_cycles_are_halved(backward):
-    first, second = StageProfile("a", 10, backward).halves
-    assert first + second == backward
-    assert 0 <= first - second <= 1
-    assert StageProfile("a", 10, backward, backward_weights=3).halves == (max(backward - 3, 0), 3)
-    assert StageProfile("a", 10, backward, backward_input=0).halves == (0, backward)
-    assert StageProfile("a", 10, backward, stash_bytes=5).between_halves_bytes == 5
-    assert StageProfile("a", 10, backward, stash_bytes=5, rest_bytes=0).between_halves_bytes == 0
 
 
 def test_both_halves_are_planned_by_the_options_of_the_backward_pass():

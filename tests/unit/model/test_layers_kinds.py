@@ -38,7 +38,7 @@ from ipusim.model.layers.squeeze_excite import SqueezeExcite
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
 from ipusim.model.layers.window_attention import WindowAttention
-from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, in_turn
+from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work
 from tests.machine_costs import vector_operations, work_cycles
 
 KEY = (3, 14)
@@ -656,17 +656,6 @@ def test_a_block_costs_what_its_layers_cost_one_after_another():
         assert own.macs == sum(part.macs for part in parts)
     skipped = block.cost((3, 4), 2, 4, need_input_gradient=False)
     assert skipped.backward.macs == cost.backward.macs - 2 * 3 * 4 * 8
-
-
-def test_every_compute_set_is_launched():
-    once, thrice = (
-        Work((Product(1, 10**9, 1),), VectorWork(10**6), 10**6, 10**6),
-        Work((Product(1, 10**9, 1),), VectorWork(10**6), 10**6, 10**6, 4, 3),
-    )
-    launches = [math.ceil(count * DEFAULT_RATES.compute_set_cycles) for count in (1, 3)]
-    assert work_cycles(thrice, GC200) - work_cycles(once, GC200) == launches[1] - launches[0]
-    assert work_cycles(in_turn((once, thrice), 4), GC200) == work_cycles(once, GC200) + work_cycles(thrice, GC200)
-    assert work_cycles(in_turn((), 4), GC200) == 0
 
 
 def test_inner_sizes_bound_what_is_really_kept():

@@ -1,7 +1,5 @@
 """A CSV file of measured stages in the place of a scenario, and as the stages of one."""
 
-from fractions import Fraction
-
 import pytest
 
 from ipusim.app.scenario import ScenarioError, load_job, load_request
@@ -178,10 +176,3 @@ def test_what_is_no_table(own, tmp_path, monkeypatch, name, line, refused):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.csv").mkdir()
     refused(ScenarioError, line, lambda: load_job(name))
-
-
-def test_four_equal_stages_take_what_the_closed_form_says(own):
-    """Grouped without copies: (m + p - 1) times forward and backward of a stage."""
-    path = own("stage,forward [us],backward [us],update [us]\n" + "".join(f"{s},2,4,10\n" for s in range(4)))
-    run = execute(load_job(path, ["system.clock=1 GHz", "system.name=free"]))
-    assert Fraction(run.summary.makespan_cycles, 1000) == (16 + 4 - 1) * (2 + 4)
