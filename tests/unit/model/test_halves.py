@@ -1,8 +1,6 @@
 """What the halves of a backward pass ask of an IPU, and keep between them, against the shapes written out by hand."""
 
 from collections import Counter
-from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
 
 import autograd.numpy as anp
@@ -20,7 +18,6 @@ from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
-from ipusim.model.stages.stage_options import PlanOptions, StageOptions, with_options
 from ipusim.model.stages.stash import saved_bytes
 from ipusim.model.work import MeasuredWork, Product, VectorWork, Work, WorkSequence
 from ipusim.pricing.passes import pass_cycles
@@ -125,18 +122,6 @@ def test_a_stage_without_weights_has_nothing_left():
     assert not any(layer_profile(each, 2, 4, training=False).halves[0] for each in (first, middle, last))
     alone = stages([ActivationLayer("relu")], (5,))[0]
     assert layer_profile(alone, 2, 4, optimizer=SGD(0.1)).halves[1] == ()
-
-
-def test_both_halves_are_planned_by_the_options_of_the_backward_pass():
-    plain = layer_profile(stages([Dense(4), Dense(3)], (5,), cuts=(1,))[1], 64, 4, optimizer=SGD(0.1))
-    tight = StageOptions(matmul=PlanOptions(Fraction(1, 10), 4))
-    nothing = StageOptions()
-    limited = with_options(plain, nothing, tight, nothing)
-    assert limited.forward == plain.forward
-    for before, after in zip(sum(plain.halves, ()), sum(limited.halves, ()), strict=True):
-        expected = replace(before, memory_proportion=Fraction(1, 10)) if before.products else before
-        assert after == expected
-    assert [any(work.products for work in half) for half in limited.halves] == [True, True]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 32])

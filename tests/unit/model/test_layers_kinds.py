@@ -72,6 +72,7 @@ LAYERS = {
     "squeeze and excite": (SqueezeExcite(2, "tanh"), (3, 2, 4)),
     "space to depth": (SpaceToDepth(), (4, 2, 3)),
     "tied projection": (TiedProjection(5, "tokens"), (3, 4)),
+    "python": (PythonLayer(lambda x, s: x * s, {"s": (5,)}), (3, 5)),
     "residual": (Residual((NamedLayer("a", Dense(4, "relu")), NamedLayer("b", Dropout(0.5)))), (3, 4)),
 }
 
@@ -80,6 +81,7 @@ LAYERS = {
 WITH_A_KERNEL = [name for name, (layer, _) in LAYERS.items() if {"activation", "use_bias"} <= {*dir(layer)}]
 #: What the statistics of five channels take, forward and backward.
 STATISTICS = VectorWork(3 * 5, transcendentals=5), VectorWork(2 * 5)
+LAST_SUM = VectorWork(), VectorWork(reductions=3 * 5)
 
 
 def arrays(saved):
@@ -144,8 +146,8 @@ def test_more_samples_cost_in_proportion_and_a_skipped_gradient_never_more(name)
     one, two = layer.cost(shape, 3, 4), layer.cost(shape, 6, 4)
     for once, twice in ((one.forward, two.forward), (one.backward, two.backward)):
         # Of batch normalisation the statistics are as many for any number of samples, and so are positions' keys, and
-        # the sums of gradients of a window's pairs of positions in their table.
-        pairs = {"window attention": (VectorWork(), VectorWork(2 * 16)), "batch norm": STATISTICS}
+        # the sums of gradients of a window's pairs of positions in their table; a sum over n samples adds n - 1 times.
+        pairs = {"window attention": (VectorWork(), VectorWork(2 * 16)), "batch norm": STATISTICS, "python": LAST_SUM}
         same = pairs.get(name, (VectorWork(),) * 2)[twice is two.backward]
         keys = 3 * 4 * 4 if name == "relative attention" else 0
         expected = 2 * once.macs - keys, 2 * once.vector - same, once.compute_sets

@@ -11,17 +11,12 @@ from ipusim.base.errors import ModelError
 from ipusim.model.functions.python_file import load_function
 from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layer import LayerCost
-from ipusim.model.layers.layers import Dense
 from ipusim.model.work import MeasuredWork, VectorWork
 from tests.machine_costs import vector_operations
 
 
 def affine(x, W, b):
     return anp.matmul(x, W) + b
-
-
-def tanh_affine(x, W, b):
-    return anp.tanh(anp.dot(x, W) + b)
 
 
 def shift(x, a, b):
@@ -33,25 +28,6 @@ def squared(x, labels):
 
 
 AFFINE = {"W": (20, 7), "b": (7,)}
-
-
-def test_python_layer_equals_dense_and_keeps_dtype():
-    rng = np.random.default_rng(0)
-    for dtype in (np.float32, np.float64):
-        ours, dense = PythonLayer(tanh_affine, AFFINE), Dense(7, "tanh")
-        assert ours.parameter_shapes((20,)) == dense.parameter_shapes((20,))
-        parameters = dense.initial_parameters((20,), np.random.default_rng(1), dtype)
-        drawn = ours.initial_parameters((20,), np.random.default_rng(1), dtype)
-        np.testing.assert_array_equal(drawn["W"], parameters["W"])
-        x, grad = rng.standard_normal((5, 20)).astype(dtype), rng.standard_normal((5, 7)).astype(dtype)
-        y, saved = ours.forward(parameters, x)
-        right, right_saved = dense.forward(parameters, x)
-        grad_x, gradients = ours.backward(parameters, saved, grad)
-        right_x, right_gradients = dense.backward(parameters, right_saved, grad)
-        tolerance = 100 * np.finfo(dtype).eps
-        for a, b in ((y, right), (grad_x, right_x), *((gradients[k], right_gradients[k]) for k in AFFINE)):
-            assert a.dtype == dtype
-            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
 def test_tanh_far_out_has_gradient_zero_without_a_warning():

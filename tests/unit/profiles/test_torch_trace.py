@@ -73,9 +73,7 @@ def test_times_of_the_host_beside_kernels_are_told(own):
 
 def test_a_file_of_each_rank_in_the_order_of_ranks_packed_or_not(own):
     files = [
-        own(span("Forward 0", 30 + rank), span("Forward 1", 32 + rank), span("Backward 0", 60 + rank), name=name)
-        if rank is None
-        else own(
+        own(
             *(span(f"Forward {n}", 10 * rank + n) for n in range(3)),
             span("Backward 0", 60 + rank),
             name=name,

@@ -167,12 +167,9 @@ def test_each_problem_of_the_table_stands_with_its_line(own, text, lines, refuse
     ("name", "line"),
     [
         ("time.csv", "time.csv: expected a file of measured stages, got no such file; did you mean times.csv?"),
-        ("folder.csv", "folder.csv: expected a file that can be read, got: expected a file, got a folder"),
-        ("a\0.csv", "a\\x00.csv: expected a file that can be read, got: embedded null byte"),
     ],
 )
 def test_what_is_no_table(own, tmp_path, monkeypatch, name, line, refused):
     own(TIMES)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder.csv").mkdir()
     refused(ScenarioError, line, lambda: load_job(name))

@@ -99,11 +99,6 @@ CASES = {
         "outfeed: {buffer_depth: 0}\noptimizer:",
         "bad.yaml:15:25: outfeed.buffer_depth: Outfeed buffer depth cannot be less than 1",
     ),
-    "continuous weight updates": (
-        "size: 8",
-        "size: 8\n  continuous_weight_updates: true",
-        "bad.yaml:14:30: pipeline.continuous_weight_updates: Continuous weight updates are currently not supported.",
-    ),
     "truth for a number": (
         "size: 8",
         "size: true",
