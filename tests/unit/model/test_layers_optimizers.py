@@ -207,14 +207,6 @@ def test_gradient_map_by_hand():
     np.testing.assert_array_equal(gradient, [3, -4])
 
 
-def test_the_example_of_the_documentation_of_map_gradient_optimizer():
-    decay = GradientMap(decay=0.01)
-    values = [np.array([v], np.float32) for v in (1, 2, 3)]
-    mapped = [decay(np.array([g], np.float32), v) for g, v in zip((5, 4, 3), values, strict=True)]
-    np.testing.assert_allclose(np.concatenate(mapped), [5.01, 4.02, 3.03], rtol=1e-7)
-    assert {array.dtype for array in mapped} == {np.dtype(np.float32)}
-
-
 def test_a_map_is_work_of_every_backward_pass():
     network = Network((NamedLayer("d", Dense(3)),), (4,), NamedLayer("mse", MeanSquaredError()))
     (stage,) = build_stages(network, [network.names])

@@ -29,20 +29,13 @@ def test_equal_bins_melt_into_one_box(lock_step):
     assert sorted(boxes.top - boxes.bottom) == pytest.approx([1 / 3, 1 / 3, 2 / 3, 2 / 3])
 
 
-def test_a_run_too_dense_for_boxes_becomes_shares_with_few_boxes(lock_step):
+def test_a_run_too_dense_for_boxes_becomes_shares_and_a_zoom_into_it_has_a_box_for_every_span(lock_step):
     timeline = lock_step("grouped", mapping=tuple(range(8)), count=2048)
-    shown = content(timeline, window(timeline), 9.0)
-    assert shown.shares
+    shown, zoomed = (content(timeline, of, 9.0) for of in (window(timeline), phase_window(timeline, "ramp-up")))
     assert len(timeline) > 30_000
     assert len(shown.boxes) < 5_000
-    assert not len(shown.syncs)
-
-
-def test_a_zoom_into_it_has_a_box_for_every_span_again(lock_step):
-    timeline = lock_step("grouped", mapping=tuple(range(8)), count=2048)
-    shown = content(timeline, phase_window(timeline, "ramp-up"), 9.0)
-    assert not shown.shares
-    assert len(shown.syncs) == 15
+    assert (shown.shares, len(shown.syncs)) == (True, 0)
+    assert (zoomed.shares, len(zoomed.syncs)) == (False, 15)
 
 
 def test_boxes_end_at_the_window(lock_step):

@@ -142,11 +142,6 @@ def test_wrong_keys_and_values_are_told_as_everywhere(file, override, problem):
             "14:14: model.layers.2.name: expected a different name for each layer, got 'hidden2' again",
         ),
         (
-            "name: sum, type: add, from: first",
-            "name: hidden, type: activation, activation: tanh",
-            "13:18: model.layers.1.layers.2.name: expected a different name for each layer, got 'hidden0' again",
-        ),
-        (
             "name: sum,",
             f"name: s{'0' * 62},",
             "13:18: model.layers.1.layers.2.name: expected a name of at most 64 characters with its number, got "

@@ -108,17 +108,6 @@ def test_every_key_of_system_reaches_the_hardware(load):
     )
 
 
-def test_sharding_is_no_pipeline_to_auto_selection(load):
-    orders = [load(TRAINING, f"pipeline.schedule={name}").system.selection_order for name in ("grouped", "sharded")]
-    assert orders == ["SNAKE", "ZIGZAG"]
-
-
-def test_single_puts_every_stage_on_one_ipu(load):
-    experiment = load(TRAINING, "pipeline.schedule=single")
-    assert experiment.program.shape.mapping == (0, 0)
-    assert experiment.system.count == 1
-
-
 def test_counts_feeds_and_repeats(load):
     overrides = [
         "name=other",

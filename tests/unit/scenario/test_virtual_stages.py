@@ -53,18 +53,9 @@ def test_gpipe_names_neighbouring_stages_that_run_one_after_the_other(load):
             "expected a number that divides the 8 stages, got 3; cut the model into 6 or 9 stages, or leave it out",
         ),
         (
-            ["pipeline.virtual_stages=9"],
-            "expected a number that divides the 8 stages, got 9; cut the model into 9 stages, or leave it out",
-        ),
-        (
             ["pipeline.virtual_stages=2", "pipeline.device_mapping=[0, 1, 2, 3, 3, 2, 1, 0]"],
             "expected a device_mapping of 0, 1, 2, 3, 0, 1, 2, 3 with 2 virtual stages on each IPU, got "
             "0, 1, 2, 3, 3, 2, 1, 0: leave one of the two out",
-        ),
-        (
-            ["pipeline.virtual_stages=2", "pipeline.device_mapping=[0, 1]"],
-            "expected a device_mapping of 0, 1, 2, 3, 0, 1, 2, 3 with 2 virtual stages on each IPU, got 0, 1: leave "
-            "one of the two out",
         ),
         (
             ["pipeline.virtual_stages=2", "pipeline.device_mapping=[0, [1, 2], 3, 0, 1, 2, 3, 0]"],
@@ -79,12 +70,8 @@ def test_what_does_not_go_round_is_refused(load, overrides, text):
     assert [(each.key, each.text) for each in caught.value.problems] == [("pipeline.virtual_stages", text)]
 
 
-def test_one_ipu_and_a_device_that_is_too_small(load):
+def test_all_stages_may_go_round_one_ipu(load):
     assert load(SCENARIO + STAGES, "pipeline.virtual_stages=8", "pipeline.schedule=single").system.count == 1
-    with pytest.raises(ScenarioError, match="'single' runs on one IPU, but the stages are mapped to IPUs 0, 1"):
-        load(SCENARIO + STAGES, "pipeline.virtual_stages=4", "pipeline.schedule=single")
-    with pytest.raises(ScenarioError, match="expected a device of 4 IPUs for 8 stages, got a device of 2"):
-        load(SCENARIO + STAGES, "pipeline.virtual_stages=2", "system.auto_select_ipus=2")
 
 
 def test_a_v_is_said_by_its_letter_and_is_where_its_schedule_runs(load):
