@@ -140,9 +140,7 @@ def test_a_scenario_names_rates_with_units(load):
     ("change", "message"),
     [
         ("rates.amp_ceilin=0.4", "did you mean amp_ceiling?"),
-        ("rates.amp_ceiling=true", "expected a number from 0.01 to 1, got true"),
         ("rates.amp_ceiling='0.4'", "expected a number from 0.01 to 1, got '0.4'"),
-        ("rates.rung_links=6.5", "expected a whole number from 1 to 10, got 6.5"),
         (
             "rates.hop_latency=2 s",
             "expected seconds from 0 s to 1 s, as a number or with a unit such as 3.7 us, got",

@@ -125,13 +125,7 @@ def test_axes_of_one_name_go_by_more_of_their_paths(paths, names):
             "vary: expected a mapping from options to values, such as "
             "{\"pipeline.gradient_accumulation_count\": [16, 32, 64]}, got 'steps=1,2'",
         ),
-        (
-            None,
-            "vary: expected a mapping from options to values, such as "
-            '{"pipeline.gradient_accumulation_count": [16, 32, 64]}, got nothing',
-        ),
         ({"steps": 8}, "vary: steps: expected values, such as [16, 32, 64], got 8"),
-        ({"steps": {"from": 8}}, "vary: steps: expected values, such as [16, 32, 64], got a mapping of 1 key"),
     ],
 )
 def test_what_varies_nothing_is_refused_with_an_example(varied, text, refused):
