@@ -6,10 +6,6 @@ from hypothesis import strategies as st
 from ipusim.model.layers.products import add_product
 
 
-def tolerance(dtype):
-    return 16 * np.finfo(dtype).eps
-
-
 @given(
     rows=st.integers(1, 300),
     m=st.integers(1, 40),
@@ -25,7 +21,7 @@ def test_adds_the_product_in_place(rows, m, n, dtype, seed):
     exact = start.astype(np.float64) + left.astype(np.float64).T @ right.astype(np.float64)
     bound = np.abs(start) + np.abs(left).astype(np.float64).T @ np.abs(right).astype(np.float64)
     assert total.dtype == dtype
-    assert (np.abs(total - exact) <= tolerance(dtype) * rows * bound).all()
+    assert (np.abs(total - exact) <= 16 * np.finfo(dtype).eps * rows * bound).all()
 
 
 @pytest.mark.parametrize("order", ["rows in columns", "every second row", "total by columns"])

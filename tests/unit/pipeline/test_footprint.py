@@ -10,7 +10,6 @@ from ipusim.app.cli.tables import holder_table, memory_table
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import OutOfMemoryError
 from ipusim.base.units import format_bytes
-from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.footprint import footprint
@@ -20,13 +19,13 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from tests.plans import price_and_run
 from tests.scenarios import SCENARIOS
 
 SCENARIO = SCENARIOS / "memory_by_schedule.yaml"
 
 
-def profile(name="s", **changes):
+def laid_out():
+    """Return Grouped's Plan of four stages, and what its IPUs hold."""
     held = {
         "output_bytes": 10,
         "gradient_bytes": 20,
@@ -38,20 +37,10 @@ def profile(name="s", **changes):
         "working_bytes": 90,
         "weight_gradient_bytes": 500,
     }
-    return StageProfile(name, 100, 200, 10, **{**held, **changes})
-
-
-def program(schedule, mapping=(0, 1, 2, 3), count=16, **changes):
-    shape = PlanShape(mapping=tuple(mapping), micro_batches=count, **changes)
-    profiles = tuple(profile(f"s{index}") for index in range(shape.stages))
-    return PipelineProgram(profiles, shape, schedule, infeed=Infeed(60), outfeed=Outfeed(8))
-
-
-def laid_out(schedule, **changes):
-    made = program(schedule, **changes)
-    plan = plan_of(find(schedule), made.shape)
-    timeline = price_and_run(plan, made, build_system("m2000", mapping=made.shape.mapping))
-    return plan, made, footprint(plan, made), timeline
+    profiles = tuple(StageProfile(f"s{stage}", 100, 200, 10, **held) for stage in range(4))
+    shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=16)
+    plan = plan_of(find("grouped"), shape)
+    return plan, footprint(plan, PipelineProgram(profiles, shape, infeed=Infeed(60), outfeed=Outfeed(8)))
 
 
 def test_the_scenario_says_what_fits():
@@ -121,7 +110,7 @@ def test_by_default_it_is_an_error_but_on_the_free_machine(tmp_path):
 
 
 def test_several_ipus_that_do_not_fit_are_all_named():
-    plan, _, held, _ = laid_out("grouped")
+    plan, held = laid_out()
     sizes = [peak.bytes for peak in peaks(plan, held)]
     assert sizes == sorted(sizes, reverse=True)
     assert (
@@ -136,7 +125,7 @@ def test_several_ipus_that_do_not_fit_are_all_named():
 
 def test_all_ipus_that_are_as_full_as_the_fullest_are_named():
     """Where the code of some of them is assumed and of others not, nothing is said of it."""
-    plan, _, held, _ = laid_out("grouped")
+    plan, held = laid_out()
     one, *rest = peaks(plan, held)
     same = tuple(one._replace(ipu=peak.ipu) for peak in (one, *rest))
     first, *others = held.ipus
