@@ -87,11 +87,6 @@ def test_what_is_no_csv_is_refused_with_the_reason_alone_and_a_table_names_the_f
             "expected the names of the columns, stage, forward, and others, separated by commas, "
             "got semicolons between cells: write commas, and points in numbers",
         ),
-        (
-            "stage\tforward\n",
-            "expected the names of the columns, stage, forward, and others, separated by commas, got "
-            "tabs between cells: write commas, and points in numbers",
-        ),
     ],
 )
 def test_a_first_row_without_any_title_is_one_problem(own, content, text):

@@ -14,7 +14,7 @@ import pytest
 
 from ipusim.app.notebook import folder
 from ipusim.base.errors import FileError, ModelError, TimelineError
-from ipusim.base.files import array_names, has_run_file, open_file, read_arrays, read_run_file
+from ipusim.base.files import array_names, has_run_file, read_arrays, read_run_file
 from ipusim.model.data.dataset_files import npz, read_idx
 from ipusim.model.functions.python_file import load_function
 from ipusim.runs.assemble.limits import MAX_PARAMETER_ELEMENTS, MAX_RUN_BYTES, SPAN_BYTES
@@ -135,12 +135,6 @@ def test_what_may_never_end_is_not_opened(tmp_path, reader, kind, text):
     read, error = READERS[reader]
     with pytest.raises(error, match=f"expected a file, got {text}"):
         read(path)
-
-
-def test_a_file_that_is_opened_can_be_read(tmp_path):
-    (tmp_path / "f").write_bytes(b"abc")
-    with open_file(tmp_path / "f") as file:
-        assert file.read() == b"abc"
 
 
 def put(path, kind):

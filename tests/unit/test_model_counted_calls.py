@@ -5,11 +5,7 @@ import pytest
 
 from ipusim.base.errors import ModelError
 from ipusim.model.functions.counting import count_passes
-from ipusim.model.layers.attention import MultiHeadAttention
-from ipusim.model.layers.convolution import Conv2D
-from ipusim.model.layers.layers import Dense
-from ipusim.model.layers.lstm import LSTM
-from ipusim.model.work import Convolution, Product
+from ipusim.model.work import Product
 
 
 @pytest.mark.parametrize(
@@ -28,6 +24,9 @@ from ipusim.model.work import Convolution, Product
         (lambda a, b: np.einsum("bhik,bhjk->bhij", a, b), [(2, 3, 5, 4), (2, 3, 6, 4)], [Product(5, 4, 6, 6)]),
         (lambda a, b: np.einsum("ij,jk->k", a, b), [(5, 3), (3, 2)], [Product(1, 15, 2)]),
         (lambda a: np.einsum("ij->i", a), [(5, 3)], [Product(5, 3, 1)]),
+        (lambda a, b: np.einsum(a, [0, 1], b, [1, 2], [0, 2]), [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a, b: np.inner(a, b.T), [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a, b: a @ b, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
         (lambda a: np.sum(np.tanh(a)), [(5, 3)], []),
     ],
 )
@@ -45,34 +44,6 @@ def test_what_gives_several_arrays_is_no_change_of_view(name, function):
         count_passes(function, [np.eye(3)], [0])
 
 
-def _matrix(product):
-    if isinstance(product, Convolution):
-        return product.taps * product.channels, product.filters
-    return product.k, product.n
-
-
 def test_the_gradients_of_a_product_are_the_two_others_of_its_sizes():
     _, backward = count_passes(np.dot, [np.ones((5, 3)), np.ones((3, 2))], [0, 1])
     assert [sorted((each.m, each.k, each.n)) for each in backward.products] == [[2, 3, 5]] * 2
-
-
-@pytest.mark.parametrize("need", [True, False])
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [(Dense(7), (3, 5)), (Conv2D(7, (3, 3)), (6, 5, 2)), (LSTM(3), (5, 2)), (MultiHeadAttention(2, 3), (5, 4))],
-    ids=lambda value: type(value).__name__,
-)
-def test_the_forward_products_of_a_layer_read_its_parameters_once_in_a_use(layer, shape, need):
-    """Of each matrix of parameters there is a product that sums over its rows, in either direction none besides."""
-    batch = 6
-    cost = layer.cost(shape, batch, 4, need)
-    sizes = [each for each in layer.parameter_shapes(shape).values() if len(each) > 1]
-    whole = {(int(np.prod(size[:-1])), size[-1]) for size in sizes}
-    used = {_matrix(each) for each in cost.forward.products if each.groups == 1}
-    if isinstance(layer, MultiHeadAttention):  # the matrices of queries, keys and values stand side by side
-        (inner,) = {size[1] for size in sizes[:3]}
-        whole = {(5 - 1, 3 * inner), (inner, 5 - 1)}
-    assert used == whole
-    products = [each for each in cost.backward.products if isinstance(each, Product)]
-    gradients = {(each.m, each.n) for each in products if each.groups == 1}
-    assert whole <= gradients

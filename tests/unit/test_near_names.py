@@ -31,28 +31,13 @@ def test_the_hint_as_a_word_or_quoted_or_nothing():
     ("foreign", "names", "ours"),
     [
         ("1F1B", SCHEDULES, "1f1b"),
-        ("one_forward_one_backward", SCHEDULES, "1f1b"),
         ("PipeDream-Flush", SCHEDULES, "1f1b"),
-        ("GPIPE", SCHEDULES, "gpipe"),
-        ("ZB-H1", SCHEDULES, "zero_bubble_h1"),
-        ("lr", ("type", "learning_rate"), "learning_rate"),
         ("linear", ("flatten", "dense", "identity"), "dense"),
         ("linear", ("relu", "identity"), "identity"),
-        ("fc", ("flatten", "dense"), "dense"),
-        ("Conv", ("conv2d", "conv1d"), "conv2d"),
-        ("BatchNorm2d", ("layer_norm", "batch_norm"), "batch_norm"),
         ("batchnorm", ("layer_norm", "batch_norm"), "batch_norm"),
-        ("mse", ("softmax_cross_entropy", "mean_squared_error"), "mean_squared_error"),
-        ("relu6", ("relu", "gelu"), "relu"),
-        ("silu", ("relu", "swish"), "swish"),
         ("mk2", MACHINES, "m2000"),
-        ("bow", MACHINES, "bow2000"),
-        ("GC200", MACHINES, "m2000"),
         ("mk2", ("GC2", "GC200", "BOW"), "GC200"),
         ("accumulation_steps", ("steps", "gradient_accumulation_count"), "gradient_accumulation_count"),
-        ("num_micro_batches", ("micro_batch_size", "gradient_accumulation_count"), "gradient_accumulation_count"),
-        ("fp16", ("float16", "float32"), "float16"),
-        ("p2p", ("lock_step", "point_to_point"), "point_to_point"),
         ("Ghz", ("MHz", "GHz"), "GHz"),
         ("gbps", ("B/s", "GB/s", "Gbit/s"), "GB/s"),
     ],
@@ -103,13 +88,7 @@ def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
             "got 'accumulation_steps'; did you mean gradient_accumulation_count? Expected one of the keys "
             "gradient_accumulation_count, ",
         ),
-        (
-            "accumulation_steps=4",
-            "got 'accumulation_steps'; did you mean pipeline.gradient_accumulation_count? Expected one of the "
-            "keys name, ",
-        ),
         ("schedule=1f1b", "got 'schedule'; did you mean pipeline.schedule? Expected one of the keys name, "),
-        ("pipeline.steps=1", "got 'steps'; did you mean steps at the top? Expected one of the keys stages, splits, "),
         ("lr=0.1", "got 'lr'; did you mean optimizer.learning_rate? Expected one of the keys name, "),
         (
             "optimizer.beta1=0.9",
@@ -117,19 +96,9 @@ def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
             "adam or lamb?",
         ),
         (
-            "optimizer.lr=0.9",
-            "expected one of the keys learning_rate, map_gradient, type, got 'lr'; did you mean learning_rate?",
-        ),
-        (
             "model.layers.1.p=0.9",
             "got 'p'; did you mean rate of type dropout? Expected one of the keys name, trainable, type, units, ",
         ),
-        (
-            "system.clock=1.3 Ghz",
-            "expected hertz in one of Hz, kHz, KHz, MHz, GHz, THz such as '1.325 GHz', got '1.3 Ghz'; did you "
-            "mean 1.3 GHz?",
-        ),
-        ("pipeline.splits=dense32", "got 'dense32'; did you mean [dense32]? Expected a list of 0 to 255 items, "),
     ],
 )
 def test_a_scenario_in_other_words_is_told_ours_before_the_long_list(override, line):

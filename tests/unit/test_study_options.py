@@ -2,7 +2,6 @@
 
 import pickle
 import re
-from pathlib import Path
 
 import pytest
 
@@ -10,8 +9,7 @@ from ipusim.app.cli.shape import plan_for
 from ipusim.app.render.window import ShownPart
 from ipusim.app.run_folder.report_options import check_picture
 from ipusim.base.errors import OptionError
-
-ROOT = Path(__file__).parents[2]
+from tests.scenarios import ROOT
 
 
 def test_options_have_their_own_names_until_a_door_has_another_word():

@@ -70,14 +70,6 @@ def test_what_a_run_does_not_have_is_not_there(run):
     assert all(math.isnan(figure("mean_loss").value_in(diverged, item)) for item in ("most", "least", "last"))
 
 
-def test_the_bubble_is_the_idle_share_of_the_pipeline(run):
-    summary = run.summary
-    idle = 2 * summary.makespan_cycles - sum(use.compute_cycles for use in summary.pipeline_use)
-    bubble = figure("bubble").value_in(summary.to_dict())
-    assert bubble == idle / (2 * summary.makespan_cycles)
-    assert bubble + figure("utilisation").value_in(summary.to_dict()) == pytest.approx(1)
-
-
 def test_sweep_and_compare_measure_by_the_same_figures(run):
     summary = run.summary.to_dict()
     outcome = outcome_of(Request.from_dict(LEARNING), {})

@@ -8,36 +8,34 @@ FOUR = {"mapping": (0, 1, 2, 3), "count": 8}
 FREE = {"sync": 0, "exchange": 0}
 
 
-def steps(timeline):
-    return [(phase.name, phase.first_time_step, phase.last_time_step) for phase in execution_phases(timeline)]
+UPDATE = (WEIGHT_UPDATE, None, None)
+THREE = {"mapping": (0, 1, 2), "count": 6, "training": False}
 
 
-def test_grouped_main_of_four_stages_is_time_step_7_to_7(lock_step):
-    expected = [(RAMP_UP, 0, 6), (MAIN, 7, 7), (RAMP_DOWN, 8, 15), (WEIGHT_UPDATE, None, None)]
-    assert steps(lock_step("grouped", **FOUR)) == expected
-
-
-def test_without_copies_the_empty_time_step_at_the_end_leaves_nothing(lock_step):
-    assert steps(lock_step("grouped", **FOUR, **FREE))[2] == (RAMP_DOWN, 8, 14)
-
-
-def test_interleaved_main_of_four_stages_is_time_step_6_to_15(lock_step):
-    expected = [(RAMP_UP, 0, 5), (MAIN, 6, 15), (RAMP_DOWN, 16, 23), (WEIGHT_UPDATE, None, None)]
-    assert steps(lock_step("interleaved", **FOUR)) == expected
-
-
-@pytest.mark.parametrize("schedule", ["sequential", "sharded"])
-def test_one_micro_batch_at_a_time_is_all_main(lock_step, schedule):
-    assert steps(lock_step(schedule, **FOUR)) == [(MAIN, 0, 63), (WEIGHT_UPDATE, None, None)]
-
-
-def test_recomputations_fill_no_slot(lock_step):
-    assert steps(lock_step("grouped", **FOUR, recompute=True)) == steps(lock_step("grouped", **FOUR))
-
-
-def test_inference_has_no_weight_update(lock_step):
-    timeline = lock_step("grouped", mapping=(0, 1, 2), count=6, training=False, **FREE)
-    assert steps(timeline) == [(RAMP_UP, 0, 1), (MAIN, 2, 5), (RAMP_DOWN, 6, 7)]
+@pytest.mark.parametrize(
+    ("schedule", "more", "phases"),
+    [
+        ("grouped", FOUR, [(RAMP_UP, 0, 6), (MAIN, 7, 7), (RAMP_DOWN, 8, 15), UPDATE]),
+        ("grouped", FOUR | {"recompute": True}, [(RAMP_UP, 0, 6), (MAIN, 7, 7), (RAMP_DOWN, 8, 15), UPDATE]),
+        ("grouped", FOUR | FREE, [(RAMP_UP, 0, 6), (MAIN, 7, 7), (RAMP_DOWN, 8, 14), UPDATE]),
+        ("interleaved", FOUR, [(RAMP_UP, 0, 5), (MAIN, 6, 15), (RAMP_DOWN, 16, 23), UPDATE]),
+        ("sequential", FOUR, [(MAIN, 0, 63), UPDATE]),
+        ("sharded", FOUR, [(MAIN, 0, 63), UPDATE]),
+        ("grouped", THREE | FREE, [(RAMP_UP, 0, 1), (MAIN, 2, 5), (RAMP_DOWN, 6, 7)]),
+    ],
+    ids=[
+        "grouped",
+        "recomputations fill no slot",
+        "no empty step at the end",
+        "interleaved",
+        "one at a time",
+        "sharded",
+        "inference",
+    ],
+)
+def test_phases_in_time_steps(lock_step, schedule, more, phases):
+    found = execution_phases(lock_step(schedule, **more))
+    assert [(phase.name, phase.first_time_step, phase.last_time_step) for phase in found] == phases
 
 
 def test_boundaries_in_cycles(lock_step):

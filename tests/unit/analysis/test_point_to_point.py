@@ -69,22 +69,6 @@ def test_the_parts_of_an_ipus_time_add_up_to_the_makespan(schedule):
     assert "weight update" not in ipu_table(run_times_of(timeline(schedule, sync="lock_step"))).header
 
 
-def test_halves_of_backward_count_as_arithmetic():
-    found = run_times_of(timeline("zero_bubble_h1"))
-    assert {use.cycles["input_gradient"] for use in found.pipeline_use} == {800}
-    assert {use.cycles["weight_gradient"] for use in found.pipeline_use} == {800}
-    assert {use.compute_cycles for use in found.pipeline_use} == {2400}
-    assert found.utilisation == pytest.approx(1 - found.bubble.idle_fraction)
-
-
-def test_the_summary_names_the_mode_and_says_that_there_are_no_time_steps():
-    said = run("1f1b").summary.to_dict()
-    assert (said["schedule"], said["sync"], said["time_steps"]) == ("1f1b", "point_to_point", None)
-    said = json.loads(json.dumps(run("1f1b", sync="lock_step").summary.to_dict()))
-    assert said["sync"] == "lock_step"
-    assert said["time_steps"] > 1
-
-
 def test_a_timeline_keeps_its_mode_and_files_without_one_are_of_lock_step(tmp_path):
     found = timeline("1f1b")
     found.save(tmp_path / "new.npz")

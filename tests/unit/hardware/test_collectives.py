@@ -1,9 +1,6 @@
 """Plans of collectives as data, what the check refuses, how they run, and which algorithm is chosen."""
 
-import math
 from dataclasses import replace
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +15,15 @@ from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
 from ipusim.hardware.collectives.ring import ring_all_reduce, ring_order
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.copies import FixedParts
-from ipusim.hardware.system import System
 from tests.effort import runs_slowest, sampled
 from tests.machine_costs import check_collective, collective_cost, replica_groups
 
 
-def ladder(count: int = 16, order: str = "ZIGZAG", machine: str = "c2_server") -> System:
+def ladder(count=16, order="ZIGZAG", machine="c2_server"):
     return build_system(machine, mapping=range(min(count, 64)), ipus=count, selection_order=order)
 
 
-def test_a_ring_in_words() -> None:
+def test_a_ring_in_words():
     assert str(ring_all_reduce(ladder(4), range(4), 10, 4)) == (
         "all_reduce (ring) of 10 x 4 bytes over IPUs 0 1 2 3\n"
         "round 0: 0→2 +[3:6], 2→3 +[0:3], 3→1 +[6:9], 1→0 +[9:10]\n"
@@ -39,7 +35,7 @@ def test_a_ring_in_words() -> None:
     )
 
 
-def test_a_ladder_in_words() -> None:
+def test_a_ladder_in_words():
     assert str(ladder_all_reduce(ladder(4), range(4), 10, 4)) == (
         "all_reduce (ladder) of 10 x 4 bytes over IPUs 0 1 2 3\n"
         "round 0: 0→1 +[5:10], 1→0 +[0:5], 2→3 +[5:10], 3→2 +[0:5]\n"
@@ -49,7 +45,7 @@ def test_a_ladder_in_words() -> None:
     )
 
 
-def test_an_all_to_all_in_words() -> None:
+def test_an_all_to_all_in_words():
     assert str(pairwise_all_to_all(ladder(4), range(4), 8, 4)) == (
         "all_to_all (pairwise) of 8 x 4 bytes over IPUs 0 1 2 3\n"
         "round 0: 0→1 [2:4]@0, 1→0 [0:2]@2, 2→3 [6:8]@4, 3→2 [4:6]@6\n"
@@ -58,7 +54,7 @@ def test_an_all_to_all_in_words() -> None:
     )
 
 
-def test_of_three_participants_one_pauses_in_each_round_of_an_all_to_all() -> None:
+def test_of_three_participants_one_pauses_in_each_round_of_an_all_to_all():
     collective = pairwise_all_to_all(ladder(4), (0, 1, 2), 7, 4)
     assert [[str(each) for each in transfers] for transfers in collective.rounds] == [
         ["1→2 [6:7]@3", "2→1 [3:6]@6"],
@@ -81,12 +77,12 @@ def test_of_three_participants_one_pauses_in_each_round_of_an_all_to_all() -> No
         (ladder(16), (5,), (5,)),
     ],
 )
-def test_rings_follow_the_links(system: System, participants: Any, ring: tuple[int, ...]) -> None:
+def test_rings_follow_the_links(system, participants, ring):
     assert ring_order(system, participants) == ring
 
 
 @pytest.mark.parametrize(("operation", "name"), [(op, name) for op, names in ALGORITHMS.items() for name in names])
-def test_nothing_to_do_has_no_rounds_and_no_cost(operation: Any, name: str) -> None:
+def test_nothing_to_do_has_no_rounds_and_no_cost(operation, name):
     for participants, elements in (((0,), 10), (range(4), 0)):
         collective = ALGORITHMS[operation][name](ladder(), participants, elements, 4)
         assert collective.rounds == ()
@@ -105,28 +101,23 @@ def test_nothing_to_do_has_no_rounds_and_no_cost(operation: Any, name: str) -> N
             DeviceError,
             "all_reduce (ring): expected one or more different IPUs from 0 up, got (0, 1, 0)",
         ),
-        ((0, -1), 5, 4, DeviceError, "all_reduce (ring): expected one or more different IPUs from 0 up, got (0, -1)"),
         ((0, 1), -5, 4, QuantityError, "all_reduce (ring): expected a number of elements from 0 up, got -5"),
         ((0, 1), 5, 0, QuantityError, "all_reduce (ring): expected elements of 1 byte or more, got 0"),
         ((0, 4), 5, 4, DeviceError, "c2_server: no IPU 4 in a device of 4 IPUs"),
     ],
 )
-def test_collectives_that_cannot_be(
-    participants: tuple[int, ...], elements: int, itemsize: int, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error) as caught:
-        ring_all_reduce(ladder(4), participants, elements, itemsize)
-    assert str(caught.value) == message
+def test_collectives_that_cannot_be(participants, elements, itemsize, error, message, refused):
+    refused(error, message, lambda: ring_all_reduce(ladder(4), participants, elements, itemsize))
 
 
-def test_a_ladder_has_no_half_rungs() -> None:
+def test_a_ladder_has_no_half_rungs():
     with pytest.raises(DeviceError, match=r"all_reduce \(ladder\): expected an even number of participants, got 3"):
         ladder_all_reduce(ladder(4), (0, 1, 2), 5, 4)
 
 
 @sampled(2)
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS["all_reduce"]))
-def test_a_plan_without_one_of_its_transfers_is_refused(algorithm: str) -> None:
+def test_a_plan_without_one_of_its_transfers_is_refused(algorithm):
     collective = ALGORITHMS["all_reduce"][algorithm](ladder(8), range(8), 24, 4)
     check_collective(collective)
     for number, transfers in enumerate(collective.rounds):
@@ -140,7 +131,7 @@ def test_a_plan_without_one_of_its_transfers_is_refused(algorithm: str) -> None:
                 )
 
 
-def test_running_leaves_the_buffers_alone_and_keeps_shapes() -> None:
+def test_running_leaves_the_buffers_alone_and_keeps_shapes():
     collective = ring_all_reduce(ladder(4), range(4), 6, 8)
     buffers = [np.full((2, 3), 10.0**place) for place in range(4)]
     before = [each.copy() for each in buffers]
@@ -161,10 +152,8 @@ def test_running_leaves_the_buffers_alone_and_keeps_shapes() -> None:
         ([np.zeros(4), np.zeros(4, "i8")], "all_reduce (ring): expected float64 on IPU 1, got int64"),
     ],
 )
-def test_buffers_that_are_not_the_plan_s(buffers: list[Any], message: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        run(ring_all_reduce(ladder(2), (0, 1), 4, 8), buffers)
-    assert str(caught.value) == message
+def test_buffers_that_are_not_the_plan_s(buffers, message, refused):
+    refused(ModelError, message, lambda: run(ring_all_reduce(ladder(2), (0, 1), 4, 8), buffers))
 
 
 @pytest.mark.parametrize(
@@ -175,55 +164,16 @@ def test_buffers_that_are_not_the_plan_s(buffers: list[Any], message: str) -> No
         (Transfer(0, 7, 0, 1), "0→7 [0:1] is with IPU 7, which takes no part"),
     ],
 )
-def test_plans_that_cannot_run(transfer: Transfer, message: str) -> None:
+def test_plans_that_cannot_run(transfer, message, refused):
     collective = Collective("all_reduce", "by hand", (0, 1), 4, 8, ((transfer,),))
-    with pytest.raises(PlanError) as caught:
-        run(collective, [np.zeros(4), np.zeros(4)])
-    assert str(caught.value) == f"all_reduce (by hand): round 0: {message}"
+    refused(PlanError, f"all_reduce (by hand): round 0: {message}", lambda: run(collective, [np.zeros(4), np.zeros(4)]))
 
 
-def test_a_larger_pod_sums_up_faster_where_its_rails_are_closed() -> None:
-    """Replicas of four IPUs: two share each rail, and a rail of an open ladder carries the ring there and back."""
-    length, clock = 88_000_000, 1_330_000_000
-    rail = Fraction(2 * 128 * 2**30 * 85, 800)
-
-    def cost(system: System) -> CollectiveCost:
-        replicas = system.count // 4
-        groups = replica_groups(system.count, replicas)
-        rings = [ALGORITHMS["all_reduce"][name] for name in ("ring", "bidirectional ring")]
-        costs = (concurrent_cost(system, [ring(system, group, length, 2) for group in groups]) for ring in rings)
-        return min(costs, key=lambda cost: cost.rounds_cycles)
-
-    def taking(rounds: int, size: int, hops: int) -> int:
-        return rounds * (math.ceil(2 * size * clock / rail) + math.ceil(Fraction(15 * hops * clock, 10**9)))
-
-    pod16, pod64, part = (
-        build_system(name, mapping=range(4), ipus=ipus) for name, ipus in (("pod16", 16), ("pod64", 64), ("pod64", 16))
-    )
-    opened = replace(pod64, topology=replace(pod64.topology, looped=False))
-    # on a ladder, rings are laid over every other replica and back: two machines, four rungs, apart
-    assert cost(pod16).rounds_cycles == cost(part).rounds_cycles == taking(6, 2 * length // 4, 4)
-    assert cost(opened).rounds_cycles == taking(30, 2 * length // 16, 4)
-    assert cost(pod64).rounds_cycles == taking(30, 2 * length // 32, 2)
-    times = [each.rounds_cycles for each in map(cost, (pod16, opened, pod64))]
-    assert times[1] / times[0] == pytest.approx(Fraction(15, 16) / Fraction(3, 4), rel=1e-3)
-    assert times[2] / times[0] == pytest.approx(Fraction(15, 16) / Fraction(3, 2), rel=1e-3)
-
-
-def test_on_the_free_system_collectives_carry_bytes_in_no_time() -> None:
+def test_on_the_free_system_collectives_carry_bytes_in_no_time():
     system = build_system("free", mapping=[0], ipus=4)
     cost = collective_cost(system, ring_all_reduce(system, range(4), 10**9, 4))
     assert cost.total_cycles == 0
     assert sum(count for _, count in cost.link_bytes) == 2 * 3 * 10**9 * 4
-
-
-def test_groups_of_replicas() -> None:
-    assert replica_groups(16, 4) == ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
-    assert replica_groups(4, 4) == ((0, 1, 2, 3),)
-    assert replica_groups(4, 1) == ((0,), (1,), (2,), (3,))
-    for replicas in (0, -1, 3, 32):
-        with pytest.raises(DeviceError, match=f"a number of replicas that divides 16 IPUs, got {replicas}"):
-            replica_groups(16, replicas)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +189,7 @@ def test_groups_of_replicas() -> None:
         ("free", 16, 16, 10**6, "ring"),
     ],
 )
-def test_the_fastest_all_reduce(machine: str, count: int, replicas: int, elements: int, algorithm: str) -> None:
+def test_the_fastest_all_reduce(machine, count, replicas, elements, algorithm):
     system = build_system(machine, mapping=range(min(count, 64)), ipus=count, selection_order="SNAKE")
     groups = replica_groups(count, replicas)
     collectives, cost = fastest_all_reduce(system, groups, [elements] * len(groups), 4)
@@ -253,13 +203,13 @@ def test_the_fastest_all_reduce(machine: str, count: int, replicas: int, element
     assert cost.total_cycles == min(each.total_cycles for each in others)
 
 
-def test_an_odd_number_of_replicas_has_no_ladder() -> None:
+def test_an_odd_number_of_replicas_has_no_ladder():
     collectives, _ = fastest_all_reduce(ladder(4), [(0, 1, 2)], [10], 4)
     assert collectives[0].algorithm == "meet in the middle"
 
 
 @pytest.mark.parametrize("operation", ["reduce_scatter", "all_gather"])
-def test_half_of_an_all_reduce_takes_half_of_its_rounds(operation: Any) -> None:
+def test_half_of_an_all_reduce_takes_half_of_its_rounds(operation):
     (collective,), cost = fastest(operation, ladder(16), [range(16)], [16 * 10**6], 1)
     (_,), whole = fastest_all_reduce(ladder(16), [range(16)], [16 * 10**6], 1)
     assert collective.operation == operation

@@ -74,8 +74,7 @@ def test_cycles_are_whole_numbers_that_keep_their_formula():
     assert type(cycles + 1) is int
     term = INFEED(Sum(((cycles, 3),)))
     for same in (pickle.loads(pickle.dumps(term)), copy.deepcopy(term)):
-        assert same == 21
-        assert same.law == INFEED
+        assert (same, same.law) == (21, INFEED)
         ((part, times),) = addends(same.cycles)
         assert f"{times} * {formula_text(part).operand(1)}" == "3 * (ceil(2.5) + 4)"
 

@@ -14,7 +14,7 @@ from ipusim.hardware.orders import ORDERS, resolve_order, selection
         ("HOOF", "0 2 4 6 8 10 12 14 15 13 11 9 7 5 3 1"),
     ],
 )
-def test_sixteen_ipus(order: str, places: str) -> None:
+def test_sixteen_ipus(order, places):
     assert selection(order, 16) == tuple(map(int, places.split()))
 
 
@@ -32,12 +32,12 @@ def test_sixteen_ipus(order: str, places: str) -> None:
         ("HOOF", 8, (0, 2, 4, 6, 7, 5, 3, 1)),
     ],
 )
-def test_small_devices(order: str, count: int, places: tuple[int, ...]) -> None:
+def test_small_devices(order, count, places):
     assert selection(order, count) == places
 
 
 @pytest.mark.parametrize("count", [-2, 0, 3, 6])
-def test_counts_that_no_device_has(count: int) -> None:
+def test_counts_that_no_device_has(count):
     with pytest.raises(DeviceError, match=f"expected a device of 1, 2, 4, 8, ... IPUs, got {count}"):
         selection("SNAKE", count)
 
@@ -52,22 +52,20 @@ def test_counts_that_no_device_has(count: int) -> None:
         ([0, 1], False, "ZIGZAG", "the program is not a pipeline"),
     ],
 )
-def test_auto(mapping: list[int], pipelined: bool, order: str, reason: str) -> None:
+def test_auto(mapping, pipelined, order, reason):
     assert resolve_order("AUTO", mapping, pipelined) == (order, f"AUTO takes {order} because {reason}.")
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_an_order_that_is_asked_for_is_taken(order: str) -> None:
+def test_an_order_that_is_asked_for_is_taken(order):
     assert resolve_order(order, [1, 0], False) == (order, f"{order} was asked for.")
 
 
-def test_an_unknown_order_names_the_known_ones() -> None:
+def test_an_unknown_order_names_the_known_ones(refused):
     message = "unknown selection order 'snak': expected one of AUTO, ZIGZAG, SNAKE, HOOF; did you mean SNAKE?"
-    with pytest.raises(DeviceError) as error:
-        resolve_order("snak", [0], True)
-    assert str(error.value) == message
+    refused(DeviceError, message, lambda: resolve_order("snak", [0], True))
 
 
-def test_auto_is_no_order_of_its_own() -> None:
+def test_auto_is_no_order_of_its_own():
     with pytest.raises(DeviceError, match=r"unknown selection order 'AUTO': expected one of ZIGZAG, SNAKE, HOOF$"):
         selection("AUTO", 4)

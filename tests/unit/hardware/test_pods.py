@@ -85,8 +85,7 @@ def test_parts_of_pods_are_refused(first: int, pods: int) -> None:
 )
 def test_devices_of_machines_with_several_pods(machine: str, count: int, topology: Topology | PodRing) -> None:
     system = build_system(machine, mapping=range(min(count, 64)), ipus=count)
-    assert system.topology == topology
-    assert system.pods == -(-count // 64)
+    assert (system.topology, system.pods) == (topology, -(-count // 64))
 
 
 def test_every_pod_has_the_selection_order_by_itself() -> None:

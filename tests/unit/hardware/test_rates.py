@@ -128,9 +128,7 @@ def test_a_scenario_names_rates_with_units(load):
     changes = "rates={amp_ceiling: 0.4, hop_latency: 20 ns, link: 20 GB/s, rung_links: 6}"
     experiment = load(text, changes, "system.name=m2000")
     rates = experiment.system.rates
-    assert rates.amp_ceiling == Fraction(2, 5)
-    assert rates.hop_latency_ns == 20
-    assert rates.link_bytes_per_s == 20 * 10**9
+    assert (rates.amp_ceiling, rates.hop_latency_ns, rates.link_bytes_per_s) == (Fraction(2, 5), 20, 20 * 10**9)
     assert rates.rung_links == 6
     assert effects_of(experiment.program, experiment.system)["rates"] == (
         "amp_ceiling 0.4 of peak, link 20 GB/s, rung_links 6 links, hop_latency 20 ns"
@@ -142,9 +140,7 @@ def test_a_scenario_names_rates_with_units(load):
     ("change", "message"),
     [
         ("rates.amp_ceilin=0.4", "did you mean amp_ceiling?"),
-        ("rates.amp_ceiling=true", "expected a number from 0.01 to 1, got true"),
         ("rates.amp_ceiling='0.4'", "expected a number from 0.01 to 1, got '0.4'"),
-        ("rates.rung_links=6.5", "expected a whole number from 1 to 10, got 6.5"),
         (
             "rates.hop_latency=2 s",
             "expected seconds from 0 s to 1 s, as a number or with a unit such as 3.7 us, got",

@@ -9,23 +9,6 @@ from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 
 
 @pytest.mark.parametrize(
-    ("byte_count", "cycles"),
-    [(0, 0), (1, 1), (3, 1), (4, 2), (6, 2), (7, 3), (3 * 10**30, 10**30), (3 * 10**30 + 1, 10**30 + 1)],
-)
-def test_three_bytes_a_cycle(byte_count: int, cycles: int) -> None:
-    assert transfer_cycles(byte_count, Fraction(3 * 10**9), 10**9) == cycles
-
-
-@pytest.mark.parametrize(("nanoseconds", "cycles"), [(0, 0), (15, 20), (30, 40), (40, 53)])
-def test_times_at_the_clock_of_gc200(nanoseconds: int, cycles: int) -> None:
-    assert duration_cycles(Fraction(nanoseconds), 1_325_000_000) == cycles
-
-
-def test_a_whole_cycle_is_not_rounded_up() -> None:
-    assert duration_cycles(Fraction(10**9, 1_325_000_000), 1_325_000_000) == 1
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((-1, Fraction(1), 1), "expected a number of bytes from 0 up, got -1"),

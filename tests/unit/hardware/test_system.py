@@ -7,8 +7,8 @@ import pytest
 
 from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.hardware.build import build_system
-from ipusim.hardware.copies import CopyCost, FixedParts
-from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
+from ipusim.hardware.copies import FixedParts
+from ipusim.hardware.generations import BOW, GC2, GC200
 from ipusim.hardware.machines import MACHINES
 
 
@@ -29,11 +29,10 @@ from ipusim.hardware.machines import MACHINES
         ("free", GC200, False),
     ],
 )
-def test_whole_machines(name: str, ipu: IpuSpec, looped: bool) -> None:
+def test_whole_machines(name, ipu, looped):
     machine = MACHINES[name]
     system = build_system(name, mapping=[0], ipus=machine.count)
-    assert system.ipu == ipu
-    assert system.count == machine.count
+    assert (system.ipu, system.count) == (ipu, machine.count)
     assert system.topology.looped is looped
     assert system.free is (name == "free")
 
@@ -41,11 +40,11 @@ def test_whole_machines(name: str, ipu: IpuSpec, looped: bool) -> None:
 @pytest.mark.parametrize(
     ("mapping", "count"), [([0], 1), ([0, 0], 1), ([0, 1], 2), ([0, 1, 2], 4), ([3, 0], 4), ([4], 8)]
 )
-def test_the_default_device_is_the_smallest_that_holds_the_mapping(mapping: list[int], count: int) -> None:
+def test_the_default_device_is_the_smallest_that_holds_the_mapping(mapping, count):
     assert build_system("pod16", mapping=mapping).count == count
 
 
-def test_auto_order_places_the_stages() -> None:
+def test_auto_order_places_the_stages():
     system = build_system("c2_server", mapping=[0, 1, 2])
     assert system.ipus == (0, 1, 3, 2)
     assert system.selection_order == "SNAKE"
@@ -54,14 +53,14 @@ def test_auto_order_places_the_stages() -> None:
     assert build_system("c2_server", mapping=[0, 1, 2], selection_order="HOOF").ipus == (0, 2, 3, 1)
 
 
-def test_a_device_selected_by_id_keeps_its_places_in_the_machine() -> None:
+def test_a_device_selected_by_id_keeps_its_places_in_the_machine():
     system = build_system("c2_server", mapping=[0, 1, 2, 3], select=25)
     assert system.ipus == (4, 5, 7, 6)
     assert [str(direction) for direction in system.route(0, 3)] == ["4→6 rail"]
     assert build_system("c2_server", mapping=[0], select=0).ipus == (7,)
 
 
-def test_a_part_of_a_torus_machine_is_a_ladder() -> None:
+def test_a_part_of_a_torus_machine_is_a_ladder():
     assert len(build_system("pod64", mapping=[0], ipus=32, selection_order="ZIGZAG").route(0, 30)) == 15
     assert len(build_system("pod64", mapping=range(64), ipus=64, selection_order="ZIGZAG").route(0, 62)) == 1
 
@@ -69,11 +68,6 @@ def test_a_part_of_a_torus_machine_is_a_ladder() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"mapping": [0, 4]},
-            "Unsupported number of IPUs requested - could not find an IPU device with 8 IPUs "
-            "(m2000 has devices with 1, 2 or 4 IPUs)",
-        ),
         (
             {"mapping": [0, 2], "ipus": 2},
             "stage 1 is mapped to IPU 2, but the device of m2000 has 2 IPUs: "
@@ -89,10 +83,8 @@ def test_a_part_of_a_torus_machine_is_a_ladder() -> None:
         ),
     ],
 )
-def test_requests_that_cannot_be_met(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(DeviceError) as error:
-        build_system("m2000", **arguments)  # type: ignore[arg-type]
-    assert str(error.value) == message
+def test_requests_that_cannot_be_met(arguments, message, refused):
+    refused(DeviceError, message, lambda: build_system("m2000", **arguments))
 
 
 @pytest.mark.parametrize(
@@ -106,50 +98,28 @@ def test_requests_that_cannot_be_met(arguments: dict[str, object], message: str)
         ),
     ],
 )
-def test_figures_that_cannot_be(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(QuantityError) as error:
-        build_system("m2000", mapping=[0, 1], **arguments)  # type: ignore[arg-type]
-    assert str(error.value) == message
+def test_figures_that_cannot_be(arguments, message, refused):
+    refused(QuantityError, message, lambda: build_system("m2000", mapping=[0, 1], **arguments))
 
 
 @pytest.mark.parametrize("name", ["c2_server", "m2000", "bow2000"])
-def test_unknown_ipus_have_no_route(name: str) -> None:
+def test_unknown_ipus_have_no_route(name):
     system = build_system(name, mapping=[0, 1])
     for source, target in ((0, 2), (-1, 0)):
         with pytest.raises(DeviceError, match=f"{name}: no IPU -?[12] in a device of 2 IPUs"):
             system.route(source, target)
 
 
-@pytest.mark.parametrize(
-    ("machine", "cycles"),
-    [
-        ("c2_server", {1: 0, 2: 48, 4: 96, 8: 144, 16: 240}),
-        ("pod64", {1: 0, 2: 40, 4: 80, 8: 120, 16: 200, 32: 360, 64: 679}),
-        ("bow_pod64", {1: 0, 2: 56, 4: 111, 8: 167, 16: 278, 32: 500, 64: 944}),
-        ("free", {1: 0, 2: 0, 64: 0}),
-    ],
-)
-def test_nominal_sync(machine: str, cycles: dict[int, int]) -> None:
-    systems = {count: build_system(machine, mapping=range(min(count, 64)), ipus=count) for count in cycles}
-    beside = 0 if machine == "free" else 150 + 250  # the tiles of each IPU, and what they and the IPUs are apart
-    cycles = {count: expected + beside if count > 1 else 0 for count, expected in cycles.items()}
-    assert {count: system.sync_cycles for count, system in systems.items()} == cycles
-    assert {count: system.merged_copy({}) for count, system in systems.items()} == {
-        count: CopyCost(FixedParts(expected), ()) for count, expected in cycles.items()
-    }
-
-
-def test_a_small_copy_has_the_parts_that_were_measured() -> None:
+def test_a_small_copy_has_the_parts_that_were_measured():
     pair = build_system("c2_server", mapping=[0, 1]).merged_copy({(0, 1): 1})
     four = build_system("c2_server", mapping=[0, 1, 2]).merged_copy({(0, 1): 1})
     assert pair.fixed == (48 + 400, 1894, 2160, 24, 954)
     assert four.fixed == (96 + 400, 1894, 3840, 24, 954)
     for cost in (pair, four):
-        assert cost.fixed.lead_cycles == sum(cost.fixed[:4])
-        assert cost.total_cycles == sum(cost.fixed) + 1
+        assert (cost.fixed.lead_cycles, cost.total_cycles) == (sum(cost.fixed[:4]), sum(cost.fixed) + 1)
 
 
-def test_the_free_system_refuses_costs() -> None:
+def test_the_free_system_refuses_costs():
     with pytest.raises(DeviceError, match="copies and the host cost nothing on free"):
         build_system("free", mapping=[0, 1], overhead_ns=Fraction(5))
 
@@ -163,46 +133,43 @@ def test_the_free_system_refuses_costs() -> None:
         ({(0, 1): -5}, QuantityError, "m2000: expected bytes from 0 up from 0 to 1, got -5"),
     ],
 )
-def test_copies_that_cannot_be(traffic: dict[tuple[int, int], int], error: type[Exception], message: str) -> None:
+def test_copies_that_cannot_be(traffic, error, message):
     with pytest.raises(error) as caught:
         build_system("m2000", mapping=range(4)).merged_copy(traffic)
     assert str(caught.value) == message
 
 
-def test_a_chosen_overhead_replaces_the_measured_one() -> None:
+def test_a_chosen_overhead_replaces_the_measured_one():
     for mapping in ([0, 1], [0, 1, 2]):
         system = build_system("m2000", mapping=mapping, overhead_ns=Fraction(1000))
         assert system.exchanging == (0, 0, 1330, 0, 0)
     assert build_system("m2000", mapping=[0], overhead_ns=Fraction(1000)).exchanging == FixedParts()
 
 
-def test_host_transfers() -> None:
+def test_host_transfers():
     system = build_system("m2000", mapping=[0], clock_hz=10**9)
-    assert system.infeed_cycles(3300) == 1000
-    assert system.host_fill_cycles(7060) == 1000
-    assert system.outfeed_cycles(3760) == 1000
-    assert system.host_drain_cycles(2931) == 1001
+    assert (system.infeed_cycles(3300), system.host_fill_cycles(7060)) == (1000, 1000)
+    assert (system.outfeed_cycles(3760), system.host_drain_cycles(2931)) == (1000, 1001)
     assert system.host_sync_cycles == 243
     rates = {"infeed_bytes_per_s": Fraction(16 * 10**9)}
     faster = build_system("m2000", mapping=[0], clock_hz=10**9, host_rates=rates)
-    assert faster.infeed_cycles(3200) == 200
-    assert faster.host.sources["infeed_bytes_per_s"] == "chosen by the user"
+    assert (faster.infeed_cycles(3200), faster.host.sources["infeed_bytes_per_s"]) == (200, "chosen by the user")
     assert faster.outfeed_cycles(3760) == 1000
 
 
-def test_the_host_of_the_free_system_takes_no_time() -> None:
+def test_the_host_of_the_free_system_takes_no_time():
     free = build_system("free", mapping=[0])
     costs = (free.infeed_cycles, free.host_fill_cycles, free.outfeed_cycles, free.host_drain_cycles)
     assert [cost(10**9) for cost in costs] == [0, 0, 0, 0]
     assert free.host_sync_cycles == 0
 
 
-def test_orders_compare_on_the_selected_device() -> None:
+def test_orders_compare_on_the_selected_device():
     system = build_system("c2_server", mapping=range(4), select=27)
     assert system.reordered("HOOF").ipus == (12, 14, 15, 13)
     assert system.reordered("SNAKE").ipus == system.ipus
 
 
-def test_a_system_needs_the_ipus_of_its_topology() -> None:
+def test_a_system_needs_the_ipus_of_its_topology():
     with pytest.raises(DeviceError, match=r"m2000: expected IPUs \[0, 1\] in some order, got \(0, 2\)"):
         replace(build_system("m2000", mapping=[0, 1]), ipus=(0, 2))

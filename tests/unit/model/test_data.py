@@ -21,22 +21,6 @@ def counting(samples=10):
     return Dataset(np.arange(samples * 2.0).reshape(samples, 2), np.arange(samples, dtype=np.int32), samples)
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "classes", "message"),
-    [
-        (np.ones((0, 2)), np.ones(0, int), 2, "dataset: no samples"),
-        (np.ones((3, 2)), np.ones(2, int), 2, "3 samples but 2 labels"),
-        (np.full((1, 2), np.nan), np.ones(1, int), 2, "inputs hold values that are not finite"),
-        (np.ones((1, 2)), np.full(1, np.inf), None, "labels hold values that are not finite"),
-        (np.ones((1, 2)), np.array(["a"]), None, "expected numbers as labels, got <U1"),
-        (np.ones((2, 2)), np.array([0, 2]), 2, "class numbers from 0 to 1, got 0 to 2"),
-    ],
-)
-def test_dataset_checks_its_arrays(x, y, classes, message):
-    with pytest.raises(ModelError, match=message):
-        Dataset(x, y, classes)
-
-
 def test_astype_leaves_whole_numbers():
     dataset = counting().astype(np.float32)
     assert (dataset.x.dtype, dataset.y.dtype) == (np.float32, np.int32)
@@ -67,8 +51,7 @@ def test_feed_without_shuffling_takes_samples_as_they_lie():
 
 def test_feed_counts_bytes():
     feed = Feed(counting().astype(np.float32), 4)
-    assert feed.label_bytes == 4 * 4
-    assert feed.element_bytes == 4 * (2 * 4 + 4)
+    assert (feed.label_bytes, feed.element_bytes) == (4 * 4, 4 * (2 * 4 + 4))
 
 
 @pytest.mark.parametrize("size", [0, 11])
@@ -130,6 +113,12 @@ def test_synthetic_targets_are_learnt():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: Dataset(np.ones((0, 2)), np.ones(0, int), 2), "dataset: no samples"),
+        (lambda: Dataset(np.ones((3, 2)), np.ones(2, int), 2), "3 samples but 2 labels"),
+        (lambda: Dataset(np.full((1, 2), np.nan), np.ones(1, int), 2), "inputs hold values that are not finite"),
+        (lambda: Dataset(np.ones((1, 2)), np.full(1, np.inf)), "labels hold values that are not finite"),
+        (lambda: Dataset(np.ones((1, 2)), np.array(["a"])), "expected numbers as labels, got <U1"),
+        (lambda: Dataset(np.ones((2, 2)), np.array([0, 2]), 2), "class numbers from 0 to 1, got 0 to 2"),
         (lambda: synthetic_classes((4,), 1, 10), "at least 2 classes, got 1"),
         (lambda: synthetic_classes((4,), 5, 4), "at least 5 samples, one for each class, got 4"),
         (lambda: synthetic_classes((0,), 2, 4), r"sizes from 1 upwards in a shape, got \(0,\)"),
@@ -138,7 +127,7 @@ def test_synthetic_targets_are_learnt():
         (lambda: synthetic_targets((4,), (1,), 0), "at least 1 sample, got 0"),
     ],
 )
-def test_synthetic_data_refuses(make, message):
+def test_data_that_cannot_be_are_refused(make, message):
     with pytest.raises(ModelError, match=message):
         make()
 
@@ -243,18 +232,11 @@ def test_npz_gives_classes_or_targets(tmp_path):
 
 def test_npz_says_what_is_wrong(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.ones((3, 2)), o=np.array([{}, {}, {}], object), y=np.zeros(0))
-    np.save(tmp_path / "d.npy", np.ones(3))
     (tmp_path / "t.npz").write_text("hello")
-    (tmp_path / "e.npz").write_bytes(b"")
-    (tmp_path / "cut.npz").write_bytes((tmp_path / "d.npz").read_bytes()[:-40])
     for name, y, message in (
         ("d.npz", "z", "no array 'z'; it holds x, o, y"),
-        ("d.npz", "o", "not a NumPy archive of plain arrays"),
         ("d.npz", "y", "expected array 'y' to hold numbers, got float64 of"),
-        ("d.npy", "y", "expected an npz archive, got a single array"),
         ("t.npz", "y", "not a NumPy archive"),
-        ("e.npz", "y", "not a NumPy archive"),
-        ("cut.npz", "y", "not a NumPy archive"),
         ("none.npz", "y", "cannot be read: No such file"),
     ):
         with pytest.raises(ModelError, match=message):

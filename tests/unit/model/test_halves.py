@@ -1,8 +1,6 @@
 """What the halves of a backward pass ask of an IPU, and keep between them, against the shapes written out by hand."""
 
 from collections import Counter
-from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
 
 import autograd.numpy as anp
@@ -11,7 +9,6 @@ import pytest
 from ipusim.hardware.generations import GC200
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.add import Add
-from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
@@ -19,12 +16,10 @@ from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.optimizers import SGD
-from ipusim.model.profile import StageProfile
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
-from ipusim.model.stages.stage_options import PlanOptions, StageOptions, with_options
 from ipusim.model.stages.stash import saved_bytes
-from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, WorkSequence
+from ipusim.model.work import MeasuredWork, Product, VectorWork, Work, WorkSequence
 from ipusim.pricing.passes import pass_cycles
 from tests.properties.test_backward_halves import BATCH, SHAPES, WIDTH
 
@@ -97,25 +92,6 @@ def test_dense_halves_by_hand():
         assert parts.sram_bytes == 4 * (x + y + weights + 4 * x + (10 if parts.vector else 0))
 
 
-def test_convolution_halves_by_hand():
-    first, second = Conv2D(7, (3, 2), activation="relu").cost((8, 6, 5), batch=2, itemsize=4).halves
-    x, y, weights = 2 * 8 * 6 * 5, 2 * 6 * 5 * 7, 3 * 2 * 5 * 7
-    assert first == Work(
-        (Convolution(60, 7, 5, 6),),
-        VectorWork(2 * y),
-        sram_bytes=4 * (3 * y + weights + x),
-        compute_sets=1,
-        convolution=True,
-    )
-    assert second == Work(
-        (Product(30, 60, 7, shared_rows=6),),
-        VectorWork(reductions=y),
-        sram_bytes=4 * (x + y + weights + 7),
-        compute_sets=2,
-        convolution=True,
-    )
-
-
 def test_what_cannot_be_taken_apart_is_all_of_it_first():
     measured = LayerCost(MeasuredWork(cycles=10), MeasuredWork(cycles=20))
     layer = PythonLayer(lambda x, s: x * s, {"s": (3,)}, stated_cost=measured)
@@ -146,29 +122,6 @@ def test_a_stage_without_weights_has_nothing_left():
     assert not any(layer_profile(each, 2, 4, training=False).halves[0] for each in (first, middle, last))
     alone = stages([ActivationLayer("relu")], (5,))[0]
     assert layer_profile(alone, 2, 4, optimizer=SGD(0.1)).halves[1] == ()
-
-
-@pytest.mark.parametrize("backward", [0, 7, 2000])
-def test_given_cycles_are_halved(backward):
-    first, second = StageProfile("a", 10, backward).halves
-    assert first + second == backward
-    assert 0 <= first - second <= 1
-    assert StageProfile("a", 10, backward, backward_weights=3).halves == (max(backward - 3, 0), 3)
-    assert StageProfile("a", 10, backward, backward_input=0).halves == (0, backward)
-    assert StageProfile("a", 10, backward, stash_bytes=5).between_halves_bytes == 5
-    assert StageProfile("a", 10, backward, stash_bytes=5, rest_bytes=0).between_halves_bytes == 0
-
-
-def test_both_halves_are_planned_by_the_options_of_the_backward_pass():
-    plain = layer_profile(stages([Dense(4), Dense(3)], (5,), cuts=(1,))[1], 64, 4, optimizer=SGD(0.1))
-    tight = StageOptions(matmul=PlanOptions(Fraction(1, 10), 4))
-    nothing = StageOptions()
-    limited = with_options(plain, nothing, tight, nothing)
-    assert limited.forward == plain.forward
-    for before, after in zip(sum(plain.halves, ()), sum(limited.halves, ()), strict=True):
-        expected = replace(before, memory_proportion=Fraction(1, 10)) if before.products else before
-        assert after == expected
-    assert [any(work.products for work in half) for half in limited.halves] == [True, True]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 32])

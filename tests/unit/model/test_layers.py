@@ -8,15 +8,6 @@ from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.work import Product, VectorWork, Work
 
 
-def test_dense_refuses_what_it_cannot_be():
-    with pytest.raises(ModelError, match="at least 1 unit, got 0"):
-        Dense(0)
-    with pytest.raises(ModelError, match="unknown activation 'softplus': expected one of identity, relu, tanh, sig"):
-        Dense(3, "softplus")
-    with pytest.raises(ModelError, match="got a scalar for each sample"):
-        Dense(3).output_shape(())
-
-
 def test_dense_starts_glorot_uniform_with_zero_bias():
     parameters = Dense(300).initial_parameters((200,), np.random.default_rng(0), np.float32)
     limit = np.sqrt(6 / 500)
@@ -106,6 +97,5 @@ def test_dense_cost_by_hand():
     first = Dense(10, "relu").cost((20,), batch=32, itemsize=4, need_input_gradient=False)
     assert first.forward == cost.forward
     assert (cost.forward.macs, cost.backward.macs) == (32 * 20 * 10, 2 * 32 * 20 * 10)
-    assert first.backward.macs == 32 * 20 * 10
-    assert first.backward.compute_sets == 3
+    assert (first.backward.macs, first.backward.compute_sets) == (32 * 20 * 10, 3)
     assert Dense(10, use_bias=False).cost((20,), 32, 4).forward.compute_sets == 0

@@ -13,7 +13,7 @@ from ipusim.model.functions.python_layer import PythonLoss
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.learning.optimizers import SGD, Momentum
+from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.work import MeasuredWork, Product, VectorWork, Work
@@ -33,12 +33,6 @@ def network(loss=True):
     return Network(named, (4, 5), NamedLayer("cel", SoftmaxCrossEntropy()) if loss else None)
 
 
-def test_shapes_and_names():
-    assert network().shapes == ((4, 5), (20,), (64,), (32,), (10,))
-    assert network().names == NAMES
-    assert network(loss=False).names == NAMES[:-1]
-
-
 @pytest.mark.parametrize(
     ("layers", "shape", "message"),
     [
@@ -53,12 +47,6 @@ def test_shapes_and_names():
 def test_network_refuses(layers, shape, message):
     with pytest.raises(ModelError, match=message):
         Network(layers, shape)
-
-
-def test_split_cuts_before_each_named_layer():
-    assert split(network(), []) == (NAMES,)
-    assert split(network(), ["dense32"]) == (NAMES[:2], NAMES[2:])
-    assert split(network(), ["dense64", "cel"]) == (NAMES[:1], NAMES[1:4], NAMES[4:])
 
 
 def test_build_stages_wants_all_layers_in_order():
@@ -117,13 +105,6 @@ def test_missing_labels_and_gradients_are_named():
     _, saved = first.bind(parameters).forward(np.ones((1, 4, 5), np.float32), None)
     with pytest.raises(ModelError, match="stage 'a': layer 'dense32' got no gradient"):
         first.bind(parameters).backward(saved, None, False, {}.__setitem__)
-
-
-@pytest.mark.parametrize("make", [SGD, lambda r: Momentum(r, 0.5), lambda r: Momentum(0.1, r)])
-@pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf")])
-def test_optimizers_refuse_rates(make, rate):
-    with pytest.raises(ModelError, match=rf"of 0 or more, got {rate}"):
-        make(rate)
 
 
 def test_cost_formula_by_hand():

@@ -11,17 +11,12 @@ from ipusim.base.errors import ModelError
 from ipusim.model.functions.python_file import load_function
 from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layer import LayerCost
-from ipusim.model.layers.layers import Dense
 from ipusim.model.work import MeasuredWork, VectorWork
 from tests.machine_costs import vector_operations
 
 
 def affine(x, W, b):
     return anp.matmul(x, W) + b
-
-
-def tanh_affine(x, W, b):
-    return anp.tanh(anp.dot(x, W) + b)
 
 
 def shift(x, a, b):
@@ -33,25 +28,6 @@ def squared(x, labels):
 
 
 AFFINE = {"W": (20, 7), "b": (7,)}
-
-
-def test_python_layer_equals_dense_and_keeps_dtype():
-    rng = np.random.default_rng(0)
-    for dtype in (np.float32, np.float64):
-        ours, dense = PythonLayer(tanh_affine, AFFINE), Dense(7, "tanh")
-        assert ours.parameter_shapes((20,)) == dense.parameter_shapes((20,))
-        parameters = dense.initial_parameters((20,), np.random.default_rng(1), dtype)
-        drawn = ours.initial_parameters((20,), np.random.default_rng(1), dtype)
-        np.testing.assert_array_equal(drawn["W"], parameters["W"])
-        x, grad = rng.standard_normal((5, 20)).astype(dtype), rng.standard_normal((5, 7)).astype(dtype)
-        y, saved = ours.forward(parameters, x)
-        right, right_saved = dense.forward(parameters, x)
-        grad_x, gradients = ours.backward(parameters, saved, grad)
-        right_x, right_gradients = dense.backward(parameters, right_saved, grad)
-        tolerance = 100 * np.finfo(dtype).eps
-        for a, b in ((y, right), (grad_x, right_x), *((gradients[k], right_gradients[k]) for k in AFFINE)):
-            assert a.dtype == dtype
-            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
 def test_tanh_far_out_has_gradient_zero_without_a_warning():
@@ -117,8 +93,7 @@ def test_python_loss_checks_labels_and_result():
 
 def test_counted_matmul_equals_the_formula():
     cost = PythonLayer(affine, AFFINE).cost((20,), 32, 4)
-    assert cost.forward.macs == 32 * 20 * 7
-    assert cost.forward.vector == VectorWork(32 * 7)
+    assert (cost.forward.macs, cost.forward.vector) == (32 * 20 * 7, VectorWork(32 * 7))
     assert cost.forward.compute_sets == 1
     # The product reads x and W and writes z; the sum reads z and b and writes y.
     assert cost.forward.sram_bytes == 4 * (32 * 20 + 20 * 7 + 32 * 7 + 32 * 7 + 7 + 32 * 7)
@@ -127,34 +102,6 @@ def test_counted_matmul_equals_the_formula():
     assert cost.backward.compute_sets == 2  # that sum goes over tiles
     first = PythonLayer(affine, AFFINE).cost((20,), 32, 4, need_input_gradient=False)
     assert first.backward.macs == 32 * 20 * 7
-
-
-@pytest.mark.parametrize(
-    "product",
-    [
-        anp.dot,
-        anp.matmul,
-        lambda a, b: a @ b,
-        lambda a, b: anp.tensordot(a, b, axes=([1], [0])),
-        lambda a, b: anp.einsum("bi,ij->bj", a, b),
-        lambda a, b: anp.einsum(a, [0, 1], b, [1, 2], [0, 2]),
-        lambda a, b: anp.inner(a, b.T),
-    ],
-)
-def test_every_way_to_write_a_product_counts_the_same(product):
-    def function(x, W):
-        return product(x, W)
-
-    cost = PythonLayer(function, {"W": (20, 7)}).cost((20,), 32, 4)
-    assert cost.forward.macs == 32 * 20 * 7
-    assert cost.backward.macs == 2 * 32 * 20 * 7
-    assert not cost.forward.vector
-
-
-def test_batched_products_count_every_matrix():
-    cost = PythonLayer(lambda x: anp.matmul(x, anp.swapaxes(x, 1, 2))).cost((6, 5), 3, 4)
-    assert cost.forward.macs == 3 * 6 * 5 * 6
-    assert cost.backward.macs == 2 * 3 * 6 * 5 * 6
 
 
 def test_elementwise_reductions_and_views_by_hand():
@@ -224,8 +171,6 @@ def test_load_function_runs_the_file_and_leaves_no_trace(tmp_path):
     ("text", "reference", "message"),
     [
         ("x = 1", "mine.py", "form 'file.py:function', got 'mine.py'"),
-        ("x = 1", "other.py:f", "cannot read .*other.py: No such file"),
-        ("def f(): pass\ndef g(): pass", "mine.py:h", "mine.py has no function 'h'; it has f, g"),
         ("f = 3", "mine.py:f", "'f' in .*mine.py is of type int, not a function"),
         ("def f(:\n  pass", "mine.py:f", "mine.py:1: SyntaxError"),
         ("x = 1\ny = x / 0", "mine.py:f", "mine.py:2: ZeroDivisionError: division by zero"),

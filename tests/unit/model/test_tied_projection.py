@@ -17,10 +17,10 @@ from ipusim.runs.problems import RequestError
 from tests.scenarios import job_from
 
 
-def network(head=None, width=3):
+def network(head=None):
     named = (
         NamedLayer("tokens", Embedding(5, 3)),
-        NamedLayer("hidden", Dense(width)),
+        NamedLayer("hidden", Dense(3)),
         NamedLayer("head", head or TiedProjection(5, "tokens")),
     )
     return Network(named, (4,))
@@ -51,21 +51,9 @@ def scenario(**more):
     }
 
 
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (
-            lambda: network(TiedProjection(5, "others")),
-            "'head': expected an earlier layer with a parameter W, got 'others'",
-        ),
-        (lambda: network(TiedProjection(5, "head")), r"got 'head' .*\(these are tokens, hidden\)"),
-        (lambda: network(TiedProjection(6, "tokens")), r"tokens/W to have the shape \[6, 3\], got \[5, 3\]"),
-        (lambda: network(width=4), r"tokens/W to have the shape \[5, 4\], got \[5, 3\]"),
-    ],
-)
-def test_refused(made, message):
-    with pytest.raises(ModelError, match=message):
-        made()
+def test_a_head_of_itself_is_refused():
+    with pytest.raises(ModelError, match=r"got 'head' .*\(these are tokens, hidden\)"):
+        network(TiedProjection(5, "head"))
 
 
 def test_the_table_is_the_embeddings_in_every_stage():

@@ -1,25 +1,9 @@
 """Instructions as text: every code is written, and read back; what is no instruction is refused."""
 
-import random
-from dataclasses import replace
-
-import numpy as np
-
-from ipusim.lowering.lower import lower
-from ipusim.lowering.side_instructions import SideInstructions
-from ipusim.lowering.streams import Stream
-from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.instructions import NONE, Code, text_of
 from ipusim.pipeline.moves import Way
-from ipusim.pipeline.offload import MovedActivations
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.shape import PlanShape
-from ipusim.runs.assemble.plans import plan_of
-from ipusim.schedules.registry import find, names
-from tests.orders import random_order
-from tests.plans import parse, parse_listing
-from tests.schedules import shape_of
+from tests.plans import parse
 
 TEXTS = {
     (Code.FORWARD, 1, 3, NONE): "F1.3",
@@ -69,40 +53,3 @@ def test_every_code_has_its_text():
     for row, text in TEXTS.items():
         assert text_of(*row) == text
         assert parse(f"  {text} ") == row
-
-
-def plans():
-    """Plans of every schedule in both modes, of a random Order, and with all that a program may ask for."""
-    side = SideInstructions(
-        outfeed=OutfeedElements(range(12), 1, accumulated=True),
-        streams={(kind, stage): Stream(8, 8) for kind in Pass for stage in range(2)},
-        updates={0: Stream(8, 8)},
-        gathering_stages=frozenset({0}),
-        gathering_ipus=frozenset({0, 1}),
-        collective_passes=frozenset({(Pass.FORWARD, 1)}),
-        host_calls=frozenset({(Pass.BACKWARD, 0)}),
-        has_copy_sum=True,
-        has_replica_sum=True,
-        has_host_sum=True,
-        look_up_stages=frozenset({0}),
-        row_update_stages=frozenset({0}),
-        overlap_copies=False,
-        moved=MovedActivations(keep=0),
-    )
-    for sync in Sync:
-        for name in names():
-            yield plan_of(find(name), shape_of(name, find(name).mapping(2), 12), sync)
-        drawn = random_order(random.Random(1), PlanShape(mapping=(0, 1, 0), micro_batches=12, recompute=True))
-        yield lower(drawn, sync, side)
-        yield lower(drawn, sync, replace(side, has_host_update=True))
-    yield plan_of(find("grouped"), PlanShape(mapping=(0, 1), micro_batches=12, overlapped_io=True))
-
-
-def test_every_plan_is_read_back_and_all_codes_are_among_them():
-    seen = set()
-    for plan in plans():
-        listing = plan.listing()
-        assert np.array_equal(parse_listing(listing), plan.instructions)
-        assert [line.partition(":")[0] for line in listing.splitlines()] == [f"IPU {ipu}" for ipu in plan.ipus]
-        seen |= set(plan.instructions[:, 1].tolist())
-    assert seen == set(Code)

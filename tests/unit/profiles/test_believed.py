@@ -203,11 +203,9 @@ def test_processes_that_begin_in_another_order_than_their_numbers_are_refused(tr
 SIZES = ["pipeline_model_parallel_size ..... 2", "setting number of microbatches to constant 4"]
 
 
-def test_facts_of_a_log_that_contradict_each_other_are_refused_with_both_places(log):
+def test_facts_of_a_log_that_contradict_each_other_are_refused_with_both_places(log, refused):
     path = log(*SIZES, "> initialized pipeline model parallel with size 4", *block(1, 8, 8))
-    with pytest.raises(FileError) as no:
-        read_measured([path])
-    assert str(no.value) == f"{path}:3: expected 2 pipeline stages, as in {path}:1, got 4"
+    refused(FileError, f"{path}:3: expected 2 pipeline stages, as in {path}:1, got 4", lambda: read_measured([path]))
     path = log(*SIZES, *block(1, 8, 8), "     rank  0: 9.00")
     with pytest.raises(
         FileError, match=rf"^{path}:11: expected one time of rank 0 for backward-compute in an iteration"

@@ -11,6 +11,7 @@ from ipusim.app.profiles.read import read_measured
 from ipusim.app.profiles.stages import stages_of
 from ipusim.base.errors import FileError
 from tests.scenarios import SCENARIOS
+from tests.unit.profiles.test_torch_trace import medians
 
 SAMPLE = SCENARIOS / "measured_timers.log"
 BLOCK = """\
@@ -29,13 +30,6 @@ times across ranks (ms):
 
 
 OWN = "train.log"
-
-
-def medians(stages):
-    return {
-        name: {what: float(figure.median) for what, figure in figures.items()}
-        for name, figures in stages.stages.items()
-    }
 
 
 def test_the_sample_comes_to_medians_by_arithmetic_of_its_own():
@@ -117,11 +111,9 @@ def test_other_timers_by_name(own):
         ),
     ],
 )
-def test_what_a_log_lacks_is_told(own, text, message):
+def test_what_a_log_lacks_is_told(own, text, message, refused):
     path = own(text)
-    with pytest.raises(FileError) as caught:
-        read_measured([path])
-    assert str(caught.value) == f"{path}{message}"
+    refused(FileError, f"{path}{message}", lambda: read_measured([path]))
 
 
 def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):

@@ -46,8 +46,7 @@ def test_stages_and_count_are_those_of_the_report(case):
     found = stages(case, names, 2 if case == "parts-of-a-pass" else None)
     medians = [tuple(figure.median for figure in figures.values()) for figures in found.stages.values()]
     assert medians == [*expected.values()]
-    assert found.count == count
-    assert len(found.sources) == len([*(CASES / case).iterdir()])
+    assert (found.count, len(found.sources)) == (count, len([*(CASES / case).iterdir()]))
 
 
 def test_each_cycle_of_a_profiler_adds_its_measurements():

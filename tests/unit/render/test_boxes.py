@@ -9,6 +9,7 @@ from ipusim.app.render.theme import in_grey
 from ipusim.app.render.window import Window, execution_window, phase_window, run_end, window
 from ipusim.base.errors import OutputError
 from ipusim.timeline.kinds import LOOKS, SpanKind
+from tests.unit.render.test_fills import lab
 
 
 def test_bins_do_not_mix_phases():
@@ -28,20 +29,13 @@ def test_equal_bins_melt_into_one_box(lock_step):
     assert sorted(boxes.top - boxes.bottom) == pytest.approx([1 / 3, 1 / 3, 2 / 3, 2 / 3])
 
 
-def test_a_run_too_dense_for_boxes_becomes_shares_with_few_boxes(lock_step):
+def test_a_run_too_dense_for_boxes_becomes_shares_and_a_zoom_into_it_has_a_box_for_every_span(lock_step):
     timeline = lock_step("grouped", mapping=tuple(range(8)), count=2048)
-    shown = content(timeline, window(timeline), 9.0)
-    assert shown.shares
+    shown, zoomed = (content(timeline, of, 9.0) for of in (window(timeline), phase_window(timeline, "ramp-up")))
     assert len(timeline) > 30_000
     assert len(shown.boxes) < 5_000
-    assert not len(shown.syncs)
-
-
-def test_a_zoom_into_it_has_a_box_for_every_span_again(lock_step):
-    timeline = lock_step("grouped", mapping=tuple(range(8)), count=2048)
-    shown = content(timeline, phase_window(timeline, "ramp-up"), 9.0)
-    assert not shown.shares
-    assert len(shown.syncs) == 15
+    assert (shown.shares, len(shown.syncs)) == (True, 0)
+    assert (zoomed.shares, len(zoomed.syncs)) == (False, 15)
 
 
 def test_boxes_end_at_the_window(lock_step):
@@ -82,10 +76,7 @@ def test_a_window_outside_the_run(lock_step, start, end):
 
 def lightness(colour):
     """CIE L* of an sRGB colour, D65."""
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    y = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
+    return lab(colour, "all cones")[0]
 
 
 def test_looks_differ_in_grey_or_by_their_hatching():

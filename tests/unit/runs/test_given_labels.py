@@ -32,8 +32,7 @@ def asked(labels):
 def test_gradients_go_where_what_learns_came_from(labels, parts):
     job = assemble(asked(labels))
     assert (job.program.sent_bytes(3, 1), job.program.sent_bytes(3, 2)) == parts
-    assert job.program.sent_bytes(2, 3) == 1000
-    assert job.costs.passes[Pass.FORWARD, 2] == 10
+    assert (job.program.sent_bytes(2, 3), job.costs.passes[Pass.FORWARD, 2]) == (1000, 10)
 
 
 def test_more_labels_than_leave_the_stage_are_refused():

@@ -53,10 +53,3 @@ def test_it_is_told_at_the_option_that_asks_for_it(options, key, text):
     told, said = refused(**options)
     assert told == key, said
     assert text in said
-
-
-@pytest.mark.parametrize(("count", "counts"), [(2, "8"), (3, "8"), (7, "8"), (9, "8 or 10")])
-def test_counts_that_are_named_are_laid_out(count, counts):
-    key, text = refused(schedule="dualpipe", gradient_accumulation_count=count)
-    assert key == "pipeline.gradient_accumulation_count"
-    assert text.partition(" The nearest counts of dualpipe: ")[2] == f"{counts}."

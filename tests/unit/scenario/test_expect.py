@@ -75,11 +75,6 @@ def test_each_form_holds_of_what_it_says(name, text, hold, miss):
             "<= 540 us +- 2 %",
             "expected a bound with a tolerance on one side, such as + 2 %, got '<= 540 us +- 2 %'",
         ),
-        (
-            "makespan",
-            "between 1 ms ± 2 % and 2 ms",
-            "expected a bound with a tolerance on one side, such as + 2 %, got 'between 1 ms ± 2 % and 2 ms'",
-        ),
         ("makespan", "540 us", "expected a comparison or a range such as at most 540 us, got '540 us'; did you mean "
          "at most 540 us?"),
         ("makespan", "<= 540", "expected seconds with a unit, such as 3.7 us, got '<= 540'"),
@@ -93,7 +88,6 @@ def test_each_form_holds_of_what_it_says(name, text, hold, miss):
         ("memory", "fit", f"expected {ANSWERS}, got 'fit'; did you mean fits?"),
         ("time_steps", "36.5", "expected a comparison or a range such as 36 or at most 36, got '36.5'"),
         ("time_steps", "٣٦", "expected a comparison or a range such as 36 or at most 36, got '٣٦'"),
-        ("time_steps", "<= ٣٦", "expected a comparison or a range such as 36 or at most 36, got '<= ٣٦'"),
         ("time_steps", True, "expected a comparison or a range such as 36 or at most 36, got true"),
         ("slowest_stage", "<= 5", "expected a name such as stage0, got '<= 5'"),
         ("mean_loss.lats", "<= 1", "expected mean_loss.first, mean_loss.last, mean_loss.most, mean_loss.least or "
@@ -106,10 +100,8 @@ def test_each_form_holds_of_what_it_says(name, text, hold, miss):
          "got a text of 500 characters"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_says_what_would(name, value, told):
-    with pytest.raises(QuantityError) as caught:
-        expectation(name, value)
-    assert str(caught.value) == told
+def test_what_makes_no_sense_says_what_would(name, value, told, refused):
+    refused(QuantityError, told, lambda: expectation(name, value))
 
 
 def test_an_unknown_figure_says_the_nearest_and_stands_at_its_key(tmp_path):

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -23,7 +23,6 @@ from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftr
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
-from ipusim.runs.job import Job
 from ipusim.runs.request.kinds import OneOfKinds
 from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec, RepeatSpec
 from tests.schedules import INNER_LAYERS
@@ -59,24 +58,24 @@ optimizer: {type: sgd, learning_rate: 0.1}
 """
 
 
-def specs(entry: Any) -> set[type]:
+def specs(entry):
     (kinds,) = (mark for mark in get_args(entry) if isinstance(mark, OneOfKinds))
     return {made() for made in kinds.kinds().values()}
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def load(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("f.py").write_text("def double(x): return 2.0 * x\n")
 
-    def load(text: str, *overrides: str) -> Job:
+    def load(text, *overrides):
         Path("s.yaml").write_text(text)
         return load_job(Path("s.yaml"), overrides)
 
     return load
 
 
-def layers_of(experiment: Job) -> list[Any]:
+def layers_of(experiment):
     assert experiment.workload(0) is not None
     return [named.layer for stage in experiment.workload(0).stages for named in stage.named_layers]
 
@@ -85,7 +84,7 @@ KINDS = sorted(specs(LayerSpec) - {PythonSpec, RepeatSpec}, key=lambda spec: spe
 
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.model_config["title"])
-def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) -> None:
+def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec):
     keys = {name: field for name, field in spec.model_fields.items() if name not in ("name", "trainable", "type")}
     arguments = inspect.signature(spec.row.kind_class).parameters
     assert keys.keys() == arguments.keys()
@@ -97,7 +96,7 @@ def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) 
         assert field.description
 
 
-def test_every_layer_of_the_table_is_in_the_schema() -> None:
+def test_every_layer_of_the_table_is_in_the_schema():
     assert sorted(spec.row.kind for spec in KINDS) == sorted(row.kind for row in rows())
     losses = {row.kind for row in rows() if row.is_loss}
     assert losses >= {"softmax_cross_entropy", "masked_softmax_cross_entropy", "mean_squared_error", "ctc"}
@@ -107,7 +106,7 @@ def test_every_layer_of_the_table_is_in_the_schema() -> None:
     assert not outside & {"dense", "activation", "conv2d", "layer_norm", "multi_head_attention"}
 
 
-def test_a_residual_block(load) -> None:  # type: ignore[no-untyped-def]
+def test_a_residual_block(load):
     experiment = load(TOKENS)
     assert layers_of(experiment)[1] == Residual(
         (NamedLayer("norm", LayerNorm()), NamedLayer("heads", MultiHeadAttention(2)))
@@ -118,7 +117,7 @@ def test_a_residual_block(load) -> None:  # type: ignore[no-untyped-def]
     assert experiment.program.infeed.element_bytes == 2 * (6 * 4 + 6 * 4)
 
 
-def test_a_shortcut_and_a_function_within_a_block(load) -> None:  # type: ignore[no-untyped-def]
+def test_a_shortcut_and_a_function_within_a_block(load):
     sides = "layers: [{name: f, python: f.py:double}], shortcut: [{name: g, python: f.py:double}]"
     block = f"{{name: conv, type: residual, {sides}}}"
     inner = layers_of(load(IMAGES.replace("{name: conv, type: conv2d, filters: 4, kernel_size: [3, 3]}", block)))[0]
@@ -126,20 +125,20 @@ def test_a_shortcut_and_a_function_within_a_block(load) -> None:  # type: ignore
     assert inner.shortcut[0].name == "g"
 
 
-def test_lists_become_pairs_and_names_any_case(load) -> None:  # type: ignore[no-untyped-def]
+def test_lists_become_pairs_and_names_any_case(load):
     more = "kernel_size: [3, 2], strides: [2, 1], padding: SAME, activation: Gelu"
     conv = layers_of(load(IMAGES.replace("kernel_size: [3, 3]", more)))[0]
     assert conv == Conv2D(4, (3, 2), (2, 1), "same", "gelu")
     hash(conv)
 
 
-def test_serialized_matmul(load) -> None:  # type: ignore[no-untyped-def]
+def test_serialized_matmul(load):
     more = "units: 8, serialization_factor: 4, serialization_dimension: a_rows_b_columns"
     assert layers_of(load(TOKENS.replace("units: 8", more)))[-1] == Dense(8, "identity", True, 4, "a_rows_b_columns")
 
 
-def test_optimizers(load) -> None:  # type: ignore[no-untyped-def]
-    def optimizer(text: str) -> object:
+def test_optimizers(load):
+    def optimizer(text):
         experiment = load(TOKENS, f"optimizer={text}")
         assert experiment.workload(0) is not None
         return experiment.workload(0).optimizer
@@ -159,15 +158,15 @@ def test_optimizers(load) -> None:  # type: ignore[no-untyped-def]
     assert mapped == Adam(1, gradient_map=GradientMap(0.1, 3))
 
 
-def test_defaults_of_the_optimizers_are_those_of_the_schema(load) -> None:  # type: ignore[no-untyped-def]
+def test_defaults_of_the_optimizers_are_those_of_the_schema(load):
     kinds = {"adam": Adam, "lamb": LAMB, "rmsprop": RMSProp, "adagrad": Adagrad, "adadelta": Adadelta, "ftrl": Ftrl}
     for name, kind in kinds.items():
         experiment = load(TOKENS, f"optimizer={{type: {name}, learning_rate: 0.1}}")
         assert experiment.workload(0) is not None
-        assert dataclasses.asdict(experiment.workload(0).optimizer) == dataclasses.asdict(kind(0.1))  # type: ignore[call-overload]
+        assert dataclasses.asdict(experiment.workload(0).optimizer) == dataclasses.asdict(kind(0.1))
 
 
-def test_tokens_of_a_file(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_tokens_of_a_file(load, tmp_path):
     np.savez(tmp_path / "d.npz", x=np.array([[0, 7, 1]] * 8), y=np.array([[7, 1, 0]] * 8))
     text = TOKENS.replace("{type: synthetic_tokens, length: 6, vocabulary: 8, samples: 40}", "{DATA}")
     experiment = load(text.replace("{DATA}", "{type: npz, file: d.npz, tokens: true}"))
@@ -187,12 +186,6 @@ WRONG = {
         "[3, 3]",
         "[3]",
         f"s.yaml:5:59: {WHERE}.0.kernel_size: expected two whole numbers from 1 to 128, such as [3, 3], got [3]",
-    ),
-    "kernel of three sizes": (
-        IMAGES,
-        "[3, 3]",
-        "[3, 3, 3]",
-        f"s.yaml:5:59: {WHERE}.0.kernel_size: expected two whole numbers from 1 to 128, such as [3, 3], got [3, 3, 3]",
     ),
     "kernel of no size": (
         IMAGES,
@@ -263,26 +256,12 @@ WRONG = {
         "{name: norm, python: f.py:double, loss: true}",
         f"s.yaml:9:51: {WHERE}.1.layers.0.loss: expected no loss within a block, got a loss: a loss ends the model",
     ),
-    "block that changes the shape": (
-        TOKENS,
-        "{name: norm, type: layer_norm}",
-        "{name: norm, type: flatten}",
-        f"s.yaml:6:7: {WHERE}.1: block does not fit an input of shape [6, 4]: layer 'heads' on an input of shape "
-        "(24,): attention needs an input of two axes, positions and elements, got 1",
-    ),
     "tokens without embedding": (
         TOKENS,
         "{name: tokens, type: embedding, input_dim: 8, output_dim: 4}",
         "{name: tokens, type: dense, units: 4}",
         f"s.yaml:5:7: {WHERE}.0: tokens does not fit an input of shape [6]: the whole numbers of synthetic tokens "
         "need an embedding as the first layer",
-    ),
-    "vocabulary larger than the table": (
-        TOKENS,
-        "input_dim: 8",
-        "input_dim: 7",
-        f"s.yaml:5:7: {WHERE}.0: tokens does not fit an input of shape [6]: an embedding of 7 rows needs ids from 0 to "
-        "6, got 7",
     ),
     "rows in unequal parts": (
         TOKENS,
@@ -308,15 +287,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_message(case: str, load) -> None:  # type: ignore[no-untyped-def]
+def test_message(case, load, refused):
     text, old, new, *lines = WRONG[case]
     assert text.count(old) == 1
-    with pytest.raises(ScenarioError) as caught:
-        load(text.replace(old, new))
-    assert str(caught.value).splitlines() == lines
+    refused(ScenarioError, "\n".join(lines), lambda: load(text.replace(old, new)))
 
 
-def test_windows_that_would_not_fit_in_memory(load) -> None:  # type: ignore[no-untyped-def]
+def test_windows_that_would_not_fit_in_memory(load):
     text = IMAGES.replace("[6, 6, 2]", "[128, 128, 3]").replace("[3, 3]", "[64, 64], strides: [1, 1], padding: same")
     with pytest.raises(ScenarioError) as caught:
         load(text.replace("samples: 40", "samples: 10"))
@@ -328,7 +305,7 @@ def test_windows_that_would_not_fit_in_memory(load) -> None:  # type: ignore[no-
 
 
 @pytest.mark.parametrize("timed", [False, True])
-def test_ctc_takes_as_long_without_arithmetic(timed) -> None:  # type: ignore[no-untyped-def]
+def test_ctc_takes_as_long_without_arithmetic(timed):
     """Its labels are not there then, so that their room in the time steps is not looked at."""
     scores: dict[str, object] = {"name": "scores", "type": "dense", "units": 9}
     options: dict[str, object] = {

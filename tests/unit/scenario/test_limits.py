@@ -66,17 +66,26 @@ def test_a_count_that_cannot_be_laid_out_either_is_refused_by_its_passes_alone()
     assert " make at least 4992008 spans of the trace; " in problem.text
 
 
-def test_waits_for_what_has_no_bytes_count(load):
+@pytest.mark.parametrize(
+    ("count", "executions", "stages"),
+    [
+        (64, 1, "{name: a, forward: 10, backward: 10}, {name: b, forward: 10, backward: 50}"),
+        (2, 100, "{name: a, forward: 10}, {name: b, forward: 10}"),
+    ],
+    ids=["for what has no bytes", "for each other at the end of an inference"],
+)
+def test_waits_count(load, count, executions, stages):
     """In point-to-point an IPU waits for the passes before it, whatever these send."""
-    text = """
-system: {name: m2000}
+    text = f"""
+system: {{name: m2000}}
 pipeline:
   sync: point_to_point
-  gradient_accumulation_count: 64
-  stages: [{name: a, forward: 10, backward: 10}, {name: b, forward: 10, backward: 50}]
+  gradient_accumulation_count: {count}
+  repeat_count: {executions}
+  stages: [{stages}]
 """
     job = load(text)
-    assert len(execute(job).timeline) <= most_spans(job.plan, job.system, job.costs, 1)
+    assert len(execute(job).timeline) <= most_spans(job.plan, job.system, job.costs, executions)
 
 
 def test_spans_beside_the_passes_count():
@@ -158,19 +167,6 @@ pipeline: {splits: [b], micro_batch_size: 64, gradient_accumulation_count: 256}
     assert " and 12 GiB of results; make one of the three smaller" in problem.text
     assert load(text, "outfeed.mode=LAST")
     assert load(text, "numerics=off")
-
-
-def test_ipus_that_wait_for_each_other_at_the_end_of_an_inference_are_told(load):
-    text = """
-system: {name: m2000}
-pipeline:
-  sync: point_to_point
-  gradient_accumulation_count: 2
-  repeat_count: 100
-  stages: [{name: a, forward: 10}, {name: b, forward: 10}]
-"""
-    job = load(text)
-    assert len(execute(job).timeline) <= most_spans(job.plan, job.system, job.costs, 100)
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,6 @@ optimizer: {type: sgd, learning_rate: 0.1}
             "Cut the model into more stages on more IPUs, or move layers to an IPU with room.",
         ),
         (
-            "pipeline.stages.0.output_bytes=1 GiB",
-            ":3:3: pipeline.device_mapping",
-            "Cut the model into more stages on more IPUs, or move layers to an IPU with room.",
-        ),
-        (
             "pipeline.stages.0.state_bytes=1 GiB",
             ":1:9: system.enable_remote_buffers",
             "Keep the optimizer's state in Streaming Memory with system.enable_remote_buffers, if the machine has "

@@ -99,11 +99,6 @@ CASES = {
         "outfeed: {buffer_depth: 0}\noptimizer:",
         "bad.yaml:15:25: outfeed.buffer_depth: Outfeed buffer depth cannot be less than 1",
     ),
-    "continuous weight updates": (
-        "size: 8",
-        "size: 8\n  continuous_weight_updates: true",
-        "bad.yaml:14:30: pipeline.continuous_weight_updates: Continuous weight updates are currently not supported.",
-    ),
     "truth for a number": (
         "size: 8",
         "size: true",
@@ -113,11 +108,6 @@ CASES = {
         "units: 8",
         "units: 8.0",
         "bad.yaml:7:42: model.layers.1.units: expected a whole number from 1 to 65536, got 8.0; did you mean 8?",
-    ),
-    "negative number": (
-        "units: 8",
-        "units: -8",
-        "bad.yaml:7:42: model.layers.1.units: expected a whole number from 1 to 65536, got -8",
     ),
     "huge number": (
         "units: 8",
@@ -141,11 +131,6 @@ CASES = {
         "select_ipus, selection_order, sync_replicas_independently, clock, overhead, host, enable_remote_buffers, "
         "streaming_memory, io_tiles, matmuls, convolutions, minimum_remote_tensor_size, minimum_sharded_elements, "
         "maximum_cross_replica_sum_buffer_size",
-    ),
-    "unknown system": (
-        "m2000",
-        "m200",
-        f"bad.yaml:2:16: system.name: got 'm200'; did you mean m2000? Expected {schedules.SYSTEMS}",
     ),
     "unknown schedule": (
         "grouped",
@@ -213,11 +198,6 @@ CASES = {
         "infeed: {element_bytes: 0.3 B}\noptimizer",
         "bad.yaml:15:25: infeed.element_bytes: expected a whole number of bytes, got '0.3 B'",
     ),
-    "duplicate key": (
-        "  schedule: grouped\n",
-        "  schedule: grouped\n  schedule: grouped\n",
-        "bad.yaml:12:3: pipeline.schedule: expected each key once, got this key a second time (first at bad.yaml:11:3)",
-    ),
     "three IPUs": (
         "auto_select_ipus: 2",
         "auto_select_ipus: 3",
@@ -283,13 +263,6 @@ CASES = {
         "'Recompute_then_backpropagate' recomputation mode. Leave recomputation_mode out, or "
         "set Auto: each schedule then takes a mode that it supports.",
     ),
-    "recomputation, interleaved": (
-        "grouped",
-        "interleaved\n  recomputation_mode: RecomputeAndBackpropagateInterleaved",
-        "bad.yaml:12:23: pipeline.recomputation_mode: Pipeline schedule Interleaved does not support "
-        "'Recompute_and_backpropagate_interleaved' recomputation mode. Leave recomputation_mode out, or "
-        "set Auto: each schedule then takes a mode that it supports.",
-    ),
     "bytes of synthetic data": (
         "optimizer: {type",
         "use_synthetic_data: true\ninfeed: {element_bytes: 4 KiB}\noptimizer: {type",
@@ -308,29 +281,12 @@ CASES = {
         "bad.yaml:14:32: pipeline.gradient_accumulation_count: The number of iterations of the pipeline must be a "
         f"multiple of 4, but it is 10. {ALSO_CALLED} The nearest counts of grouped: 8 or 12.",
     ),
-    "count below the overlap length": (
-        "count: 8",
-        "count: 3",
-        "bad.yaml:14:32: pipeline.gradient_accumulation_count: The number of iterations of the pipeline must be a "
-        f"multiple of 4, but it is 3. {ALSO_CALLED} The nearest counts of grouped: 4.",
-    ),
     "too many passes": (
         "optimizer",
         "steps: 1000000\noptimizer",
         "bad.yaml:15:8: steps: expected a run that takes at most 2 GiB of memory here, got one of up to 88.57 GiB: 8 "
         "gradient_accumulation_count x 1 repeat_count x 1000000 steps make up to 190000000 spans of the trace and "
         "91.55 MiB of results; make one of the three smaller",
-    ),
-    "split at no layer": (
-        "[logits]",
-        "[logit]",
-        "bad.yaml:12:12: pipeline.splits.0: expected the name of a layer, got 'logit'; did you mean logits? " + LAYERS,
-    ),
-    "split at the first layer": (
-        "[logits]",
-        "[flatten]",
-        "bad.yaml:12:12: pipeline.splits.0: expected a layer after the first, got 'flatten', which would leave the "
-        "first stage empty",
     ),
     "splits out of order": (
         "[logits]",
@@ -347,11 +303,6 @@ CASES = {
         "splits: [logits]",
         "stages: [[flatten, hidden], [logits]]",
         "bad.yaml:12:11: pipeline.stages: expected all layers of the model in stages, got no stage with cel",
-    ),
-    "stage of an unknown layer": (
-        "splits: [logits]",
-        "stages: [[flatten, hiden], [logits, cel]]",
-        "bad.yaml:12:22: pipeline.stages.0.1: expected the layer 'hidden', got 'hiden'; did you mean hidden? " + ORDER,
     ),
     "named stage of an unknown layer": (
         "splits: [logits]",
@@ -375,22 +326,11 @@ CASES = {
         "splits: [logits]\n  cycles: [{forward: 3}]",
         "bad.yaml:13:11: pipeline.cycles: expected the cycles of 2 stages, got the cycles of 1",
     ),
-    "two layers of one name": (
-        "name: hidden",
-        "name: flatten",
-        "bad.yaml:7:14: model.layers.1.name: expected a different name for each layer, got 'flatten' again",
-    ),
     "layer after the loss": (
         LOSS,
         LOSS + "    - {name: more, type: flatten}\n",
         "bad.yaml:9:7: model.layers.3: expected the loss as the last layer, got layers after 'cel'",
         "bad.yaml:10:7: model.layers.4: expected a loss as the last layer to train, got 'more': add one, or leave "
-        "optimizer out",
-    ),
-    "training without a loss": (
-        LOSS,
-        "",
-        "bad.yaml:8:7: model.layers.2: expected a loss as the last layer to train, got 'logits': add one, or leave "
         "optimizer out",
     ),
     "training without an optimizer": (
@@ -404,12 +344,6 @@ CASES = {
         "bad.yaml:7:7: model.layers.1: hidden does not fit an input of shape [16]: python function 'block' "
         "({tmp}/f.py:5) on (2, 16): ValueError: matmul: Input operand 1 has a mismatch in its core dimension 0, with "
         "gufunc signature (n?,k),(k,m?)->(n?,m?) (size 8 is different from 16)",
-    ),
-    "labels outside the logits": (
-        "units: 4}",
-        "units: 3}",
-        "bad.yaml:9:7: model.layers.3: cel does not fit the labels of synthetic: softmax cross entropy on 3 logits "
-        "needs labels from 0 to 2, got label 3",
     ),
     "labels of another kind": (
         "softmax_cross_entropy",
@@ -505,20 +439,20 @@ TOLD = ("missing data file", "unknown key", "parameters too large", "all problem
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("f.py").write_text(FUNCTIONS)
     return tmp_path
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_scenario_that_all_cases_spoil_is_good() -> None:
+def test_the_scenario_that_all_cases_spoil_is_good():
     Path("good.yaml").write_text(GOOD)
     assert load_job(Path("good.yaml")).name == "good"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_message(case: str, folder: Path) -> None:
+def test_message(case, folder):
     old, new, *lines = CASES[case]
     assert old in GOOD
     Path("bad.yaml").write_text(GOOD.replace(old, new, 1))
@@ -528,9 +462,7 @@ def test_message(case: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("case", TOLD)
-def test_command_line_says_it_exits_with_2_and_writes_nothing(
-    case: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line_says_it_exits_with_2_and_writes_nothing(case, folder, monkeypatch, capsys):
     old, new, *lines = CASES[case]
     Path("bad.yaml").write_text(GOOD.replace(old, new, 1))
     before = sorted(folder.rglob("*"))
@@ -545,7 +477,7 @@ def test_command_line_says_it_exits_with_2_and_writes_nothing(
 
 
 @pytest.mark.usefixtures("folder")
-def test_problems_of_different_sections_are_reported_together_in_the_order_of_the_file() -> None:
+def test_problems_of_different_sections_are_reported_together_in_the_order_of_the_file():
     text = GOOD.replace("auto_select_ipus: 2", "auto_select_ipus: 3").replace("[logits]", "[logit]")
     text = text.replace("samples: 64", "samples: 2")
     Path("bad.yaml").write_text(text)
@@ -559,7 +491,7 @@ def test_problems_of_different_sections_are_reported_together_in_the_order_of_th
 
 
 @pytest.mark.usefixtures("folder")
-def test_validation_reports_every_wrong_key_at_once() -> None:
+def test_validation_reports_every_wrong_key_at_once():
     Path("bad.yaml").write_text(GOOD.replace("units: 8", "units: 0").replace("size: 8", "sise: 8"))
     with pytest.raises(ScenarioError) as caught:
         load_request(Path("bad.yaml"))
@@ -567,7 +499,7 @@ def test_validation_reports_every_wrong_key_at_once() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_message_is_one_line_whatever_the_key() -> None:
+def test_a_message_is_one_line_whatever_the_key():
     Path("bad.yaml").write_text(GOOD + '"two\\nlines": 1\n')
     with pytest.raises(ScenarioError) as caught:
         load_request(Path("bad.yaml"))
@@ -577,7 +509,7 @@ def test_a_message_is_one_line_whatever_the_key() -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("written", [r"\x1b", r"\x07", r"\x7f", r"\x9b", r"\u202e", r"\u200b", r"\ufeff"])
-def test_a_message_shows_what_is_not_printable_in_a_key_as_an_escape(written: str) -> None:
+def test_a_message_shows_what_is_not_printable_in_a_key_as_an_escape(written):
     Path("bad.yaml").write_text(GOOD + f'"a{written.replace("x", "u00")}b": 1\n')
     with pytest.raises(ScenarioError) as caught:
         load_request(Path("bad.yaml"))

@@ -1,7 +1,6 @@
 """Time alone, `numerics: off`: what is simulated with arithmetic, of models and data that no memory could hold."""
 
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ MODELS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any
 }
 
 
-def scenario(name: str, **more: Any) -> dict[str, Any]:
+def scenario(name, **more):
     data, first, last = MODELS[name]
     middle = {"name": "hidden", "type": "dense", "units": 6, "activation": "gelu"}
     loss = {"name": "loss", "type": "mean_squared_error"} if name == "targets" else CROSS_ENTROPY
@@ -52,7 +51,7 @@ PRECISIONS, HOLD_OUTS = ("float16", "float32", "float64"), (None, 0.25, 7)
         for other, precision in enumerate(PRECISIONS)
     ],
 )
-def test_synthetic_data_cost_the_same_whether_they_are_made_or_not(name: str, hold_out: Any, precision: str) -> None:
+def test_synthetic_data_cost_the_same_whether_they_are_made_or_not(name, hold_out, precision):
     asked = scenario(name, precision=precision)
     asked["data"] = asked["data"] | {"hold_out": hold_out}
     on, off = job_from(asked), job_from(asked | {"numerics": "off"})
@@ -86,7 +85,7 @@ def test_synthetic_data_cost_the_same_whether_they_are_made_or_not(name: str, ho
         ),
     ],
 )
-def test_what_does_not_fit_is_told_either_way(name: str, data: dict[str, Any], problem: str, numerics: str) -> None:
+def test_what_does_not_fit_is_told_either_way(name, data, problem, numerics):
     asked = scenario(name, numerics=numerics)
     asked["data"] = asked["data"] | data
     with pytest.raises(RequestError) as caught:
@@ -95,7 +94,7 @@ def test_what_does_not_fit_is_told_either_way(name: str, data: dict[str, Any], p
 
 
 @pytest.mark.parametrize(("data", "key"), [(CLASSES, "shape"), (TARGETS, "shape"), (TARGETS, "target_shape")])
-def test_a_sample_has_a_bound(data: dict[str, Any], key: str) -> None:
+def test_a_sample_has_a_bound(data, key):
     asked = scenario("classes", numerics="off") | {"data": data | {key: [65_536, 1025]}}
     with pytest.raises(RequestError) as caught:
         job_from(asked)
@@ -103,7 +102,7 @@ def test_a_sample_has_a_bound(data: dict[str, Any], key: str) -> None:
     assert text in str(caught.value).splitlines()
 
 
-def test_more_samples_than_fit_a_memory_take_none() -> None:
+def test_more_samples_than_fit_a_memory_take_none():
     asked = scenario("tokens", numerics="off")
     asked["data"] = asked["data"] | {"length": 65_536, "samples": 10**7, "hold_out": 0.5}
     job_from(asked | {"data": TOKENS})  # what is imported on the way is no matter
@@ -117,7 +116,7 @@ def test_more_samples_than_fit_a_memory_take_none() -> None:
     assert peak < 4_000_000
 
 
-def test_labels_of_a_loss_of_ones_own_are_zeros(tmp_path: Path) -> None:
+def test_labels_of_a_loss_of_ones_own_are_zeros(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import autograd.numpy as np\ndef loss(x, labels):\n    return np.mean((x[..., 0] - labels[:, None]) ** 2)\n"
     )
@@ -127,7 +126,7 @@ def test_labels_of_a_loss_of_ones_own_are_zeros(tmp_path: Path) -> None:
     assert off.program == on.program
 
 
-def test_files_are_read_and_checked(tmp_path: Path) -> None:
+def test_files_are_read_and_checked(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.zeros((9, 4, 3)), y=np.full(9, 3))
     asked = scenario("classes", numerics="off", data={"type": "npz", "file": "data.npz"})
     with pytest.raises(RequestError, match="needs labels from 0 to 2, got label 3"):

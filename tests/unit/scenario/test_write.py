@@ -54,8 +54,7 @@ def test_names_of_files_lead_to_the_same_files_and_absolute_ones_stay(tmp_path):
     for seen in (folder, tmp_path / "link"):
         found = again(request, seen).options
         assert (found.data.images, found.data.labels) == ("../../home/data/images.gz", "/data/labels.gz")
-        assert found.rates == "../../home/rates.yaml"
-        assert found.pipeline.schedule == "../../home/mine.py:gpipe"
+        assert (found.rates, found.pipeline.schedule) == ("../../home/rates.yaml", "../../home/mine.py:gpipe")
         assert found.pipeline.stages[0].python == "../../home/own/stages.py:first"
     by_row = Request.from_dict({**TIMED, "pipeline": {**TIMED["pipeline"], "cycles": "measured.csv"}}, folder=home)
     assert again(by_row, folder).options.pipeline.cycles == "../../home/measured.csv"

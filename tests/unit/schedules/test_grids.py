@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.base.errors import CountError, IpusimError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.pipeline.grid import format_grid
-from ipusim.pipeline.order import CopyRule, Order
+from ipusim.pipeline.order import Order
 from ipusim.pipeline.rules import recomputation
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import nearest_counts, plan_of
@@ -17,27 +17,10 @@ from ipusim.schedules import registry
 from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.interleaved import offsets
 from ipusim.schedules.registry import find
-from ipusim.schedules.schedule import Schedule
-from tests.plans import parse_grid, time_steps_with_work
-from tests.schedules import SCHEDULES, registered
+from tests.plans import parse_grid
+from tests.schedules import registered
 
 FOUR = (0, 1, 2, 3)
-
-
-@pytest.mark.parametrize("stages", [2, 3, 4, 5, 8])
-@pytest.mark.parametrize("rounds", [1, 2, 5])
-def test_time_steps_of_training(stages, rounds):
-    mapping, count = tuple(range(stages)), 2 * stages * rounds
-    shape = PlanShape(mapping=mapping, micro_batches=count)
-    grouped, interleaved, sequential = (plan_of(find(name), shape) for name in ("grouped", "interleaved", "sequential"))
-    assert time_steps_with_work(grouped) == count + 2 * stages - 1
-    assert grouped.emitted == count + 2 * stages
-    assert time_steps_with_work(interleaved) == 2 * count + 2 * (stages - 1)
-    assert interleaved.emitted == 2 * count + 2 * stages
-    assert time_steps_with_work(sequential) == sequential.emitted == 2 * stages * count
-    assert grouped.offsets == tuple(range(2 * stages))
-    assert interleaved.offsets == tuple(range(0, 2 * stages, 2))
-    assert sequential.offsets == (0,)
 
 
 @pytest.mark.parametrize(
@@ -89,36 +72,6 @@ def test_count_of_zero():
         CountError, match=r"^The number of iterations of the pipeline must be at least 8, but it is 0\."
     ):
         plan_of(find("grouped"), PlanShape(mapping=FOUR, micro_batches=0))
-
-
-def test_unknown_schedule_names_the_near_one():
-    with pytest.raises(ProgramError) as caught:
-        find("interleved")
-    assert str(caught.value) == (
-        f"got 'interleved'; did you mean 'interleaved'? Expected a schedule out of {SCHEDULES}"
-    )
-
-
-def test_a_schedule_of_ones_own():
-    def backwards_first(shape: PlanShape) -> Order:
-        order = find("sequential").order(shape)
-        return Order(
-            "mine",
-            shape,
-            offsets=(0,),
-            emitted=order.emitted,
-            fifo_depths=order.fifo_depths,
-            copy_rule=CopyRule.CROSSING,
-            table=order.table,
-        )
-
-    mine = Schedule("mine", backwards_first, lambda shape: 1, True, "as Sequential")
-    with registered(mine):
-        assert plan_of(find("Mine"), PlanShape(mapping=(0, 1), micro_batches=2)).schedule == "mine"
-        assert registry.names()[-1] == "mine"
-        with pytest.raises(ProgramError, match="a schedule named 'mine' exists already"):
-            registry.register(mine)
-    assert "mine" not in registry.names()
 
 
 def relaid(order: Order, **header) -> Order:

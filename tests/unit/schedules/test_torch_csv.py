@@ -27,14 +27,16 @@ def read(tmp_path):
     return of
 
 
-def test_a_cell_is_what_torch_writes_and_an_idle_one_empty():
-    order = find("zero_bubble_h1").order(PlanShape(mapping=(0, 1), micro_batches=2))
-    assert write_torch_csv(order) == "0F0,0F1,,0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1I1,1W0,1W1\r\n"
-
-
-def test_an_ipu_without_stages_is_a_rank_without_passes():
-    order = find("gpipe").order(PlanShape(mapping=(0, 2), micro_batches=1))
-    assert write_torch_csv(order) == "0F0,,,0B0\r\n\r\n,1F0,1B0\r\n"
+@pytest.mark.parametrize(
+    ("name", "mapping", "count", "text"),
+    [
+        ("zero_bubble_h1", (0, 1), 2, "0F0,0F1,,0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1I1,1W0,1W1\r\n"),
+        ("gpipe", (0, 2), 1, "0F0,,,0B0\r\n\r\n,1F0,1B0\r\n"),
+    ],
+    ids=["idle cells are empty", "an IPU without stages is a rank without passes"],
+)
+def test_a_cell_is_what_torch_writes(name, mapping, count, text):
+    assert write_torch_csv(find(name).order(PlanShape(mapping=mapping, micro_batches=count))) == text
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])
@@ -129,30 +131,14 @@ FOLLOW = ': waits follow from the passes here; leave it out, as format="compute_
             ", row 2, column 2: expected '1RECV_F0' before its pass F1.0 in row 2",
         ),
         (
-            "0F0,0SEND_F0,1RECV_F0\n1F0",
-            ", row 1, column 3: expected '1RECV_F0' before its pass F1.0 in row 2",
-        ),
-        (
             "0F0,0SEND_F0\n1F0",
             ": expected every copy that passes need, or none; got no '1RECV_F0' for F1.0",
-        ),
-        (
-            "0F0,0SEND_F0\n1RECV_F0,1F0,1SEND_F0",
-            ", row 2, column 3: expected copies between the rows of a stage and its neighbour, got '1SEND_F0'",
         ),
         (
             "0F0\n1F0,(1F1;x;0B0)OVERLAP_F_B",
             f", row 2, column 2: {EXPECTED} '(1F1;x;0B0)OVERLAP_F_B'{TOGETHER}",
         ),
-        ("0F0,0WAIT_REDUCE_GRAD", f", row 1, column 2: {EXPECTED} '0WAIT_REDUCE_GRAD'{FOLLOW}"),
-        (
-            "()NEW",
-            f", row 1, column 1: {EXPECTED} '()NEW'{TOGETHER}",
-        ),
-        ("0F0,F1", f", row 1, column 2: {EXPECTED} 'F1'"),
-        ("0F0x", f", row 1, column 1: {EXPECTED} '0F0x'"),
         ("0R0", f", row 1, column 1: {EXPECTED} '0R0'"),
-        ("-1F0", f", row 1, column 1: {EXPECTED} '-1F0'"),
         ("0F", f", row 1, column 1: {EXPECTED} '0F'"),
         ("0F" + "9" * 5000, f", row 1, column 1: {EXPECTED} '0F{'9' * 55}...'"),
         ("0F0,0F1,0F0", ", row 1, column 3: expected each pass once, got 0F0 as in row 1, column 1"),
@@ -165,10 +151,8 @@ FOLLOW = ': waits follow from the passes here; leave it out, as format="compute_
         ('0F0\n"0F1', ": line 2: expected cells separated by commas: unexpected end of data"),
     ],
 )
-def test_what_is_no_pass_is_refused_with_its_row_and_column(read, text, message):
-    with pytest.raises(FileError) as caught:
-        read(text)
-    assert str(caught.value) == f"'mine.csv'{message}"
+def test_what_is_no_pass_is_refused_with_its_row_and_column(read, text, message, refused):
+    refused(FileError, f"'mine.csv'{message}", lambda: read(text))
 
 
 def test_spaces_a_byte_order_mark_and_any_end_of_line_are_taken(read):

@@ -109,7 +109,6 @@ def test_each_request_has_its_own_file(tmp_path):
     ("lines", "text"),
     [
         ("def bad(shape):\n    return {}['a']\n", "FILE:20: KeyError: 'a'"),
-        ("def bad(shape):\n    return len(shape)\n", "FILE:20: TypeError: object of type 'PlanShape' has no len()"),
         ("def bad(shape):\n    raise SystemExit(3)\n", "FILE:20: SystemExit: 3"),
         (
             "def bad(shape):\n    return Order.from_passes('bad', shape, {0: ['G0.0']})\n",
@@ -118,19 +117,12 @@ def test_each_request_has_its_own_file(tmp_path):
         ("def bad(shape):\n    pass\n", "FILE:19: expected an Order, got None"),
         ("def bad():\n    pass\n", "FILE:19: TypeError: bad() takes 0 positional arguments but 1 was given"),
         ("def bad(shape):\n    raise ProgramError('too few stages')\n", "too few stages"),
-        (
-            "bad = Schedule('My own', gpipe, len, True, '')\n",
-            "'mine.py:bad': name: expected a name of at most 64 lower-",
-        ),
-        ("bad = Schedule('my', 3, len, True, '')\n", "'mine.py:bad': order: expected a function, got 3"),
         ("bad = Schedule('my', gpipe, len, True, '', {3})\n", "'mine.py:bad': supports: expected some of Feature's"),
         (
             "bad = Schedule('my', gpipe, len, True, '', syncs=())\n",
             "'mine.py:bad': syncs: expected some of Sync's LOCK_STEP, POINT_TO",
         ),
         ("bad = 3\n", "'mine.py:bad': 'bad' in FILE is of type int, not a function or Schedule"),
-        ("1 / 0\n", "FILE:19: ZeroDivisionError: division by zero"),
-        ("def bad(\n", "FILE:19: SyntaxError: '(' was never closed"),
         ("", "'mine.py:bad': FILE has no function or Schedule 'bad'; it has CountError, Feature, Order, Prog"),
     ],
 )

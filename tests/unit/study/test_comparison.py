@@ -140,17 +140,6 @@ def test_those_of_one_name_go_by_their_files_or_else_their_paths(folder):
     )
 
 
-def test_a_run_folder_stands_as_the_run_that_wrote_it(folder):
-    stored, again = compare(
-        [ComparedItem(read_run(folder), "kept"), ComparedItem(LARGE, "large.yaml")], ["interleaved"]
-    )
-    assert stored.folder_run is not None
-    assert stored.times.times_dict() == again.times.times_dict()
-    assert stored.memory == again.memory
-    assert stored.timeline == again.timeline
-    assert (stored.schedule, stored.sync, stored.fits) == ("interleaved", Sync.LOCK_STEP, Fits.YES)
-
-
 def test_what_makes_no_comparison_is_refused(folder):
     run = ComparedItem(read_run(folder), "kept")
     assert error(FileError, [run]) == (
@@ -188,20 +177,6 @@ def test_a_summary_that_says_no_memory_is_refused(folder):
     assert error(FileError, [ComparedItem(broken, "kept"), ComparedItem(FOUR, "four")]) == (
         f"{folder / 'summary.json'}: expected the memory of each IPU in the format of a run, got KeyError('peak_bytes')"
     )
-
-
-def test_nothing_computes_unless_losses_are_wanted():
-    request = Request.from_dict(LEARNING)
-    timed, computed = (compare(request, ["grouped"], losses=losses)[0] for losses in (False, True))
-    assert timed.result.learning is None
-    assert "mean_loss" not in timed.figures
-    last_loss = computed.figures["mean_loss"]
-    assert last_loss == computed.result.summary.learning.mean_loss_by_step[-1]
-    assert timed.timeline == computed.timeline
-    assert timed.memory == computed.memory
-    table = comparison_table(Comparison((computed,)))
-    assert dict(zip(table.header, table.rows[0], strict=True))["mean loss"] == f"{last_loss:.4g}"
-    assert "mean loss" not in comparison_table(Comparison((timed,))).header
 
 
 def test_the_verdict_on_time_alone():
@@ -365,8 +340,7 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     assert front.startswith("Best trade-offs of time and memory (the front): interleaved (")
     assert front.endswith(". Each of these runs needs less memory than every faster run.")
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
-    assert marks["grouped"] == "does not fit"
-    assert marks["interleaved"] == "best, front"
+    assert (marks["grouped"], marks["interleaved"]) == ("does not fit", "best, front")
     assert list(reasons(found)) == [UNKNOWN]
 
 
@@ -459,19 +433,6 @@ def test_models_training_and_ipus_that_differ_are_said():
     assert said(alone)[0].endswith(" per execution.")
 
 
-def test_the_numbers_have_a_mapping_for_each_row(folder):
-    found = Comparison(compare([ComparedItem(LARGE, "large.yaml"), ComparedItem(read_run(folder), str(folder))]))
-    data = ComparisonResult(found).data()
-    assert [row["name"] for row in data] == ["large.yaml", "kept"]
-    assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [
-        ("does not fit", False, False),
-        ("fits", True, True),
-    ]
-    assert [row["difference"] for row in data] == [0.0, found.cost(found.rows[1]) / found.cost(found.rows[0]) - 1]
-    assert data[1]["summary"] == found.rows[1].times.times_dict()
-    assert data[1]["memory"]["peak_bytes"] == found.rows[1].memory.peak_bytes
-
-
 def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder, tmp_path):
     older = tmp_path / "older"
     shutil.copytree(folder, older)
@@ -493,16 +454,6 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     )
     found = Comparison(compare([ComparedItem(read_run(folder), "a"), ComparedItem(run, "b")]))
     assert any(line.endswith(run.version_note) for line in reasons(found))
-    for part in (said["waterfall"]["cycles"], said["waterfall"]["shares"]):
-        part["fill_and_drain"] += part.pop("gaps_in_main")
-    path.write_text(json.dumps(said | {"schema_version": 3}))
-    run = read_run(older)
-    assert run.waterfall is None
-    assert run.version_note == (
-        "An older version of ipusim wrote the folder: summary.json, of schema version 3, says only true or false "
-        "about whether a program fits, takes the speed-up from the bare arithmetic on one IPU, and counts gaps in main "
-        "as fill and drain; its parts of the time are therefore left out."
-    )
     for version in (SCHEMA_VERSION + 1, 0, "3", None, True):
         path.write_text(json.dumps(said | {"schema_version": version}))
         with pytest.raises(FileError, match=f"expected a schema_version from 1 to {SCHEMA_VERSION}, got "):

@@ -92,8 +92,7 @@ def test_a_link_to_another_file_system_takes_results(tmp_path, elsewhere):
     write_file(tmp_path / "out" / "picture.png", b"3")
     (tmp_path / "picture.png").symlink_to(elsewhere / "picture.png")
     write_file(tmp_path / "picture.png", b"4")
-    assert results(elsewhere)["picture.png"] == "4"
-    assert waiting(elsewhere) == set()
+    assert (results(elsewhere)["picture.png"], waiting(elsewhere)) == ("4", set())
 
 
 def test_a_mount_point_takes_results(tmp_path):
@@ -195,44 +194,27 @@ def test_a_run_that_fails_leaves_nothing_that_was_not_there(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def tree(folder):
-    """Return everything in a folder, links as what they say, files as what is in them."""
-    return {
-        str(path.relative_to(folder)): path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-    }
-
-
 PARTS = {".ipusim": "a folder", "lock": "a file", "files.sha256": "a file", "new": "a folder", "old": "a folder"}
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_links_in_place_of_its_own_parts_are_refused(tmp_path, part):
     folder, victim = tmp_path / "out", tmp_path / "victim"
-    for name in ("new", "old"):
-        (victim / name).mkdir(parents=True)
-        (victim / name / "a.txt").write_text("mine")
-    for name in ("files.sha256", "lock", "a.txt"):
-        (victim / name).write_text("mine")
+    victim.mkdir()
     write(folder, a="1")
     place = folder / ".ipusim" / part if part != ".ipusim" else folder / part
     if place.is_dir():
         shutil.rmtree(place)
     else:
         place.unlink(missing_ok=True)
-    for target in (victim, victim / "new", victim / "lock", victim / "nothing", Path("/dev/zero")):
-        place.symlink_to(target)
-        before = tree(tmp_path)
-        with pytest.raises(OutputError) as caught, ResultsFolder(folder, NAMES):
-            pytest.fail("the folder was opened")
-        assert str(caught.value) == (
-            f"{place}: expected {PARTS[part]}, got a link, which is not followed in a folder of results: remove it, "
-            "or name another folder for the results"
-        )
-        assert tree(tmp_path) == before
-        place.unlink()
-    write(folder, ("b.txt",), b="2")
-    assert results(folder)["b.txt"] == "2"
+    place.symlink_to(victim)
+    with pytest.raises(OutputError) as caught, ResultsFolder(folder, NAMES):
+        pytest.fail("the folder was opened")
+    assert str(caught.value) == (
+        f"{place}: expected {PARTS[part]}, got a link, which is not followed in a folder of results: remove it, "
+        "or name another folder for the results"
+    )
+    assert [*victim.iterdir()] == []
 
 
 def test_links_in_place_of_results_are_refused_or_stay(tmp_path):
@@ -309,18 +291,6 @@ def test_a_forked_child_writes_nothing_and_lets_nobody_in(tmp_path, python):
     assert results(tmp_path) == {"a.txt": "parent"}
     assert waiting(tmp_path) == set()
     write(tmp_path, a="3")
-
-
-def test_two_runs_into_one_folder_are_one_too_many(tmp_path):
-    folder = tmp_path / "out"
-    with ResultsFolder(folder, NAMES) as opened:
-        with pytest.raises(OutputError) as caught:
-            write(folder, a="2")
-        assert str(caught.value) == f"{folder}: another run writes its results here; name another folder"
-        opened.write({"a.txt": b"1"})
-    assert results(folder) == {"a.txt": "1"}
-    write(folder, a="3")
-    assert results(folder) == {"a.txt": "3"}
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path, python):
@@ -437,13 +407,6 @@ def test_a_run_keeps_to_its_folder_when_the_working_folder_changes(tmp_path):
         opened.write({"a.txt": b"1"})
     assert results(tmp_path / "out") == {"a.txt": "1"}
     assert other.read_text() == "another's"
-
-
-def test_a_folder_is_written_over_where_its_list_says_so_and_the_rest_stays(tmp_path):
-    write(tmp_path, NAMES[:1], a="old")
-    (tmp_path / "b.txt").write_text("other")
-    write(tmp_path, NAMES[:1], a="new")
-    assert results(tmp_path) == {"a.txt": "new", "b.txt": "other"}
 
 
 @pytest.mark.parametrize("content", ["mine", "1, and a remark"])

@@ -48,7 +48,8 @@ def test_a_panel_has_the_peak_of_each_point_and_the_memory_of_an_ipu():
     assert low <= 0
     assert peaks[-1] / MIB < high
     (words,) = [line for line in verdict(found, (), THROUGHPUT) if line.startswith("The fullest")]
-    assert words.endswith(f", too much from gradient_accumulation_count {_first_too_large(counts, peaks)} on.")
+    first = next(count for count, peak in zip(counts, peaks, strict=True) if peak > load_job(PATH).memory.sram_bytes)
+    assert words.endswith(f", too much from gradient_accumulation_count {first} on.")
 
 
 @pytest.mark.parametrize("varied", [{COUNT: [4, 8, 16]}, {"pipeline.schedule": ["grouped", "sequential"]}])
@@ -61,12 +62,7 @@ def test_the_chart_says_the_answer_of_points_that_only_fit_without_estimated_cod
     found = sweep(Request.from_dict(options), axes_of(varied), crew=Crew(workers=1))
     assert {outcome.fits for _, outcome in found.finished_points} == {Fits.WITHOUT_CODE}
     shown = [text for text in words_of(chart_of(found, (), MEMORY)) if "fits" in text]
-    assert len(shown) == 1
-    assert shown[0].removeprefix("hollow: ") == "fits only without the estimated code"
-
-
-def _first_too_large(counts, peaks):
-    return next(count for count, peak in zip(counts, peaks, strict=True) if peak > load_job(PATH).memory.sram_bytes)
+    assert (len(shown), shown[0].removeprefix("hollow: ")) == (1, "fits only without the estimated code")
 
 
 def test_points_that_are_refused_have_their_peak_too():

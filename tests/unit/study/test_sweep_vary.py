@@ -54,7 +54,6 @@ def test_values_are_yaml_and_ranges(text, values):
         (f"{COUNT}=1..1000000+1", "expected a range of at most 100000 values, got '1..1000000+1'"),
         (f"{COUNT}=8..64x1.0000001", "expected a range of at most 100000 values, got '8..64x1.0000001'"),
         (f"{COUNT}=1..1e60+1e59", "expected a range within 1e+60 of 0, got '1..1e60+1e59'"),
-        (f"{COUNT}=-1e999..1+1", "expected a range within 1e+60 of 0, got '-1e999..1+1'"),
         (f"{COUNT}=[1,2", "expected values with commas between them, got '[1,2': "),
     ],
 )
@@ -126,16 +125,8 @@ def test_axes_of_one_name_go_by_more_of_their_paths(paths, names):
             "vary: expected a mapping from options to values, such as "
             "{\"pipeline.gradient_accumulation_count\": [16, 32, 64]}, got 'steps=1,2'",
         ),
-        (
-            None,
-            "vary: expected a mapping from options to values, such as "
-            '{"pipeline.gradient_accumulation_count": [16, 32, 64]}, got nothing',
-        ),
         ({"steps": 8}, "vary: steps: expected values, such as [16, 32, 64], got 8"),
-        ({"steps": {"from": 8}}, "vary: steps: expected values, such as [16, 32, 64], got a mapping of 1 key"),
     ],
 )
-def test_what_varies_nothing_is_refused_with_an_example(varied, text):
-    with pytest.raises(OptionError) as caught:
-        axes_of(varied)
-    assert str(caught.value) == text
+def test_what_varies_nothing_is_refused_with_an_example(varied, text, refused):
+    refused(OptionError, text, lambda: axes_of(varied))

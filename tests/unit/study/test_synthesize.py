@@ -1,7 +1,6 @@
 """Parts of synthesis: what words take and hold, what no words can beat, periods, and moves."""
 
 from dataclasses import replace
-from itertools import permutations, product
 from random import Random
 
 import networkx as nx
@@ -20,7 +19,6 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.registry import register, temporarily
 from ipusim.schedules.words import in_words
 from tests.effort import sampled
-from tests.orders import Exact
 from tests.schedules import COMPUTING, is_mirrored, mapping_of, multiple_of, takes_even_ipus, trains_only
 
 
@@ -140,18 +138,6 @@ def test_words_that_wait_for_each_other_take_no_time_at_all():
     assert evaluate(tasks, right).makespan == 9
     assert evaluate(tasks, wrong) is None
     assert [tasks.is_ordered(word) for word in (right[0], right[0][::-1])] == [True, False]
-
-
-@pytest.mark.parametrize("halves", [False, True])
-def test_the_exact_search_of_tests_finds_what_trying_all_words_finds(halves):
-    times = [(5, 3, 4), (2, 6, 5)] if halves else [(5, 3), (2, 6)]
-    tasks = tasks_of(job_of("zero_bubble_h1" if halves else "1f1b", times, 2))
-    every = [
-        {word for word in permutations(letters * 2) if tasks.is_ordered(word)} for letters in tasks.letters_by_word
-    ]
-    ran = [evaluate(tasks, words) for words in product(*every)]
-    least = min(outcome.makespan for outcome in ran if outcome is not None)
-    assert Exact(times, 2).makespan() == least >= lower_bound(tasks, 2).cycles
 
 
 @sampled(2)

@@ -25,26 +25,28 @@ def run():
     return whole, folded(whole)
 
 
-def test_rows_that_are_copies_of_a_block_are_folded_to_one():
-    long = lay_out_timeline(count=64)
-    begin = starts(long)
-    once = block_between(long.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
-    block = with_copies(long.columns, once)
+@pytest.fixture(scope="module")
+def long():
+    """A run of 64 micro-batches, and four of them as a block of its copies; the row where that begins."""
+    whole = lay_out_timeline(count=64)
+    begin = starts(whole)
+    once = block_between(whole.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
+    return whole, with_copies(whole.columns, once), once.first
+
+
+def test_rows_that_are_copies_of_a_block_are_folded_to_one(long):
+    whole, block, _ = long
     assert block.times > 10
-    folded = long.fold_copies([block])
-    assert len(folded) == len(long) - (block.times - 1) * (block.last - block.first)
-    assert folded.expanded() == long
+    folded = whole.fold_copies([block])
+    assert len(folded) == len(whole) - (block.times - 1) * (block.last - block.first)
+    assert folded.expanded() == whole
 
 
-def test_rows_with_causes_far_back_in_a_block_are_not_folded():
-    long = lay_out_timeline(count=64)
-    begin = starts(long)
-    once = block_between(long.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
-    block = with_copies(long.columns, once)
-    columns = long.columns
-    cause = columns["cause"].copy()
-    cause[-1] = once.first
-    other = Timeline(long.info, np.stack([*(columns | {"cause": cause}).values()], axis=1))
+def test_rows_with_causes_far_back_in_a_block_are_not_folded(long):
+    whole, block, first = long
+    cause = whole.columns["cause"].copy()
+    cause[-1] = first
+    other = Timeline(whole.info, np.stack([*(whole.columns | {"cause": cause}).values()], axis=1))
     assert other.fold_copies([block]) is None
     assert other.fold_copies([block._replace(times=1)]).expanded() == other
 
@@ -117,11 +119,9 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(("blocks", "text"), BLOCKS)
-def test_blocks_that_cannot_be_are_refused(blocks, text):
+def test_blocks_that_cannot_be_are_refused(blocks, text, refused):
     rows = 5000 if len(blocks) > 4096 else 100
-    with pytest.raises(FileError) as refused:
-        read_repeats(np.array(blocks), rows)
-    assert str(refused.value) == text
+    refused(FileError, text, lambda: read_repeats(np.array(blocks), rows))
 
 
 FORGED = {

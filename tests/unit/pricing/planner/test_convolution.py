@@ -25,8 +25,7 @@ def test_one_tap_is_a_dense_product():
 def test_neighbours_share_what_they_stream():
     convolution = Convolution(positions=16 * 56 * 56, channels=64, filters=64, taps=9)
     plan = plan_convolution(convolution, GC200)
-    assert plan.product.own_inputs == 64
-    assert plan.product.k == 64 * 9
+    assert (plan.product.own_inputs, plan.product.k) == (64, 64 * 9)
     alone = plan_product(replace(plan.product, own_inputs=0), GC200)
     assert plan.cycles < alone.cycles
     assert plan.temporary_bytes < 0.6 * GC200.sram_bytes_per_tile
