@@ -23,11 +23,6 @@ Bodies = Callable[[str], Body]
 ControlMaker = Callable[[Node, Bodies], Kernel]
 
 
-def _results(values: Sequence[Any]) -> Any:
-    """Return results in a kernel's form: single value, tuple or None."""
-    return values[0] if len(values) == 1 else tuple(values) or None
-
-
 def _loop(node: Node, bodies: Bodies) -> Kernel:
     condition, body = bodies(node.attributes["cond"]), bodies(node.attributes["body"])
 
@@ -35,7 +30,7 @@ def _loop(node: Node, bodies: Bodies) -> Kernel:
         state: Sequence[Any] = values
         while bool(condition.run(invocation, state)[0]):
             state = body.run(invocation, state)
-        return _results(state)
+        return tuple(state)
 
     return run
 
@@ -47,7 +42,7 @@ def _is_true(value: Any) -> bool:
 
 def _branch(node: Node, bodies: Bodies) -> Kernel:
     true_body, false_body = bodies(node.attributes["then_branch"]), bodies(node.attributes["else_branch"])
-    return lambda invocation, predicate, *values: _results(
+    return lambda invocation, predicate, *values: tuple(
         (true_body if _is_true(predicate) else false_body).run(invocation, values)
     )
 
@@ -58,14 +53,14 @@ def _case(node: Node, bodies: Bodies) -> Kernel:
     def run(invocation: Any, index: Any, *values: Any) -> Any:
         number = int(index)
         branch = branches[number if 0 <= number < len(branches) else -1]
-        return _results(branch.run(invocation, values))
+        return tuple(branch.run(invocation, values))
 
     return run
 
 
 def _call(node: Node, bodies: Bodies) -> Kernel:
     body = bodies(node.attributes["f"])
-    return lambda invocation, *values: _results(body.run(invocation, values))
+    return lambda invocation, *values: tuple(body.run(invocation, values))
 
 
 #: Makers by operation type.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ipusim.api import Work
@@ -16,7 +17,7 @@ from ipusim.ipu.graph.node import Node
 
 T = TypeVar("T")
 
-#: Computes a node: takes input values, returns a single value, a tuple or None.
+#: Computes a node: takes input values, returns the result, a tuple of results or None.
 Kernel = Callable[..., Any]
 #: Reads a node's attributes and returns a kernel.
 Maker = Callable[[Node], Kernel]
@@ -74,15 +75,24 @@ def register(types: str, *, effect: bool = False, draws: bool = False) -> Callab
     return keep
 
 
-def register_function(types: str, function: Kernel, *, effect: bool = False) -> None:
-    """Register a function of arrays for operation types whose attributes do not matter.
+def kernel(types: str, *attributes: str, effect: bool = False, draws: bool = False) -> Callable[[Kernel], Kernel]:
+    """Return a decorator that registers a function of a node's attributes and arrays for operation types.
 
     Args:
         types: operation types, separated by spaces.
-        function: kernel of every node of these types.
+        attributes: names of attributes; the function takes their values before the inputs.
         effect: see :func:`register`.
+        draws: see :func:`register`; the generator stands between the attributes and the inputs.
     """
-    register(types, effect=effect)(lambda node: function)
+
+    def keep(function: Kernel) -> Kernel:
+        def maker(node: Node) -> Kernel:
+            return partial(function, *(node.attributes[name] for name in attributes)) if attributes else function
+
+        register(types, effect=effect, draws=draws)(maker)
+        return function
+
+    return keep
 
 
 def register_token(token: str, entry: Entry) -> None:

@@ -48,7 +48,7 @@ class StepTracer:
 
     @contextmanager
     def feed(self) -> Iterator[None]:
-        """Assign nodes written in the block to the feed."""
+        """Assign the block's new nodes to the feed."""
         with self._new_names() as new_names:
             yield
         self._roles.update(dict.fromkeys(new_names, FEED))

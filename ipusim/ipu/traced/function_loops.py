@@ -188,7 +188,7 @@ class _Counter:
     Attributes:
         places: places of deciding values, on which the end of the loop depends.
         internal_places: places of deciding values used only for the next deciding values.
-        condition: computes from the deciding values whether the loop continues.
+        condition: computes from deciding values whether loops continue.
         next_values: computes the next deciding values.
     """
 
@@ -271,7 +271,6 @@ class _Runner:
             ),
             None,
         )
-        self._has_one_value = len(loop.body.outputs) == 1
 
     def kernel(self, _: Node) -> Callable[..., Any]:
         """Return the kernel of the loop's node."""
@@ -293,4 +292,4 @@ class _Runner:
                 results[place] = value
         for place, value in state.items():
             results[place] = value
-        return results[0] if self._has_one_value else tuple(results)
+        return tuple(results)

@@ -129,9 +129,4 @@ class ConcreteProgram:
 @register("IteratorGetNext", effect=True)
 def _next_element(node: Node) -> Kernel:
     """Take the next element of a host iterator."""
-
-    def run(iterator: Any) -> Any:
-        values = next_element(iterator, node)
-        return values[0] if len(values) == 1 else tuple(values)
-
-    return run
+    return lambda iterator: tuple(next_element(iterator, node))

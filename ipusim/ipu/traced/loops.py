@@ -114,7 +114,7 @@ class _ComputationResults(Outfeed):
 
 
 def _claim(graph: Any, start: int) -> set[str]:
-    """Claim operations from number ``start`` on for a program; return names without initializers."""
+    """Claim operations from number ``start`` on for programs; return names without initializers."""
     names = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
     variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
     CLAIMED.setdefault(graph, set()).update(names)

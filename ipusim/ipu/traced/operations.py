@@ -112,8 +112,7 @@ def add_function(
     """
 
     def run(*arrays: Any) -> Any:
-        values = [np.asarray(value) for value in function(*map(np.asarray, arrays))]
-        return values[0] if len(values) == 1 else tuple(values) or None
+        return tuple(np.asarray(value) for value in function(*map(np.asarray, arrays)))
 
     if tf.executing_eagerly():
         outcome = function(*(tensor.numpy() for tensor in tensors))

@@ -61,7 +61,7 @@ def add_program(
         count = executions(results)
         if count != 0:
             results = program.run(invocation, invocation.session, values, count)
-        return results[0] if len(results) == 1 else tuple(results) or None
+        return tuple(results)
 
     graph = tf.compat.v1.get_default_graph()
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
@@ -92,7 +92,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Sending:
-    """Selection of the last stage's results for the outfeed.
+    """Selection of a last stage's results for outfeeds.
 
     Attributes:
         loss: whether to send the loss instead of the results.

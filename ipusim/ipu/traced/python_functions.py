@@ -32,7 +32,6 @@ def _call(node: Node) -> Kernel:
         else:
             outcome = function(*map(np.asarray, values))
             arrays = list(outcome) if isinstance(outcome, tuple | list) else [outcome]
-        results = [np.asarray(array, dtype) for array, dtype in zip(arrays, dtypes, strict=False)]
-        return results[0] if len(results) == 1 else tuple(results) or None
+        return tuple(np.asarray(array, dtype) for array, dtype in zip(arrays, dtypes, strict=False))
 
     return run

@@ -10,7 +10,7 @@ from ipusim.api import LayerCost, Shape, Work
 
 @dataclass(frozen=True)
 class FoundLayer:
-    """A layer among the nodes of a forward pass.
+    """A layer among a forward pass's nodes.
 
     Attributes:
         name: name of the node that a pattern recognises first, such as the product.

@@ -30,10 +30,9 @@ def pool(view: PassView, node: Node) -> FoundLayer | None:
     windows = Windows.of_node(node)
     form = view.form(node.inputs[0])
     batch, *shape = windows.sizes(form.shape)
-    axes = slice(2, None) if windows.channels_first else slice(1, -1)
     kind = layers.MaxPool2D if node.type == "MaxPool" else layers.AveragePool2D
     padding: Any = windows.padding.lower()
-    size, strides = ((pair[0], pair[1]) for pair in (node.attributes["ksize"][axes], windows.strides))
+    size, strides = ((pair[0], pair[1]) for pair in (windows.size, windows.strides))
     layer = kind(size, strides, padding)
     return FoundLayer(node.name, layer, tuple(shape), batch, form.dtype.itemsize, frozenset({node.name}))
 
