@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -72,6 +72,15 @@ class Graph:
     functions: Mapping[str, Graph] = field(default_factory=dict)
     inputs: tuple[Output, ...] = ()
     outputs: tuple[Output, ...] = ()
+
+
+def source_of(nodes: Mapping[str, Node], tensor: Output, types: Container[str]) -> Output:
+    """Return a tensor's source, skipping nodes of some types, which forward their first input."""
+    node = nodes.get(tensor.node)
+    while node is not None and node.type in types:
+        tensor = node.inputs[0]
+        node = nodes.get(tensor.node)
+    return tensor
 
 
 def with_attribute(graph: Graph, types: Collection[str], name: str, value: Any) -> Graph:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any, Final, TypeVar
+from weakref import finalize
 
 from ipusim.api import Work
 from ipusim.base.errors import UnsupportedProgramError
@@ -51,6 +53,7 @@ PYTHON_FUNCTION_TYPES: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyF
 _ENTRIES: dict[str, Entry] = {}
 #: Entries of Graphcore's operations by token.
 _BY_TOKEN: dict[str, Entry] = {}
+_TOKEN_NUMBERS: Final = count()
 
 
 def register(types: str, *, effect: bool = False, draws: bool = False) -> Callable[[Maker], Maker]:
@@ -95,19 +98,16 @@ def kernel(types: str, *attributes: str, effect: bool = False, draws: bool = Fal
     return keep
 
 
-def register_token(token: str, entry: Entry) -> None:
-    """Register one of Graphcore's operations under the token of its node.
+def register_token(entry: Entry, owner: Any) -> str:
+    """Register one of Graphcore's operations as long as an owner lives, such as the graph with its node.
 
-    Args:
-        token: unique text.
-        entry: row of the operation.
+    Returns:
+        Token for the attributes of the node.
     """
+    token = f"ipusim:{next(_TOKEN_NUMBERS)}"
     _BY_TOKEN[token] = entry
-
-
-def forget_token(token: str) -> None:
-    """Forget an operation after its graph is gone."""
-    _BY_TOKEN.pop(token, None)
+    finalize(owner, _BY_TOKEN.pop, token, None)
+    return token
 
 
 def entry_of(node: Node) -> Entry | None:

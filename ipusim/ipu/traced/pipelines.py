@@ -207,7 +207,7 @@ class _StageTraces:
             with tracer.feed():
                 element = infeed.dequeue()
             keywords = dict(element) if isinstance(element, Mapping) else {}
-            values += [] if keywords else as_list(element)
+            values += [] if keywords else checks.as_list(element)
         result: Any = None
         for functions in stages:
             outputs: list[Any] = []
@@ -346,14 +346,9 @@ def _tensors(result: Any) -> list[Any]:
     """Return a stage's results without operations, as tensors or dictionaries of tensors."""
     return [
         tf.nest.map_structure(tf.convert_to_tensor, value)
-        for value in as_list(result)
+        for value in checks.as_list(result)
         if value is not None and not isinstance(value, tf.Operation)
     ]
-
-
-def as_list(values: Any) -> list[Any]:
-    """Return a function's result as a list; an empty list for None."""
-    return list(values) if isinstance(values, tuple | list) else [] if values is None else [values]
 
 
 def outside_of(step: TracedStep) -> tuple[Output, ...]:
