@@ -18,8 +18,6 @@ from ipusim.ipu.ipu_run_config import RunConfig
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import arguments_in
 
-__all__ = ["IPUPipelineEstimator", "IPUPipelineEstimatorSpec"]
-
 tf = load()
 #: End of the pipeline's name, by mode.
 _MODE_NAMES: Final = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}

@@ -14,21 +14,6 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.operations import BeamSearch, PerExampleCTC
 from ipusim.ipu.traced.operations import operate, operate_without_gradient
 
-__all__ = [
-    "ctc_beam_search_decoder",
-    "ctc_beam_search_decoder_with_log_probs",
-    "ctc_loss",
-    "ctc_loss_v2",
-    "ctc_loss_with_log_probs",
-    "ctc_loss_with_logits",
-    "gelu",
-    "hard_sigmoid",
-    "multi_conv",
-    "nce_loss",
-    "sampled_softmax_loss",
-    "swish",
-]
-
 tf = load()
 
 

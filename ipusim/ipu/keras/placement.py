@@ -48,7 +48,7 @@ def extension_of(model: Any) -> PlacedModel:
     Raises:
         ProgramStateError: if the model was created outside of a strategy's scope.
     """
-    placement: PlacedModel | None = execution.placement_of(model)
+    placement = _placed(model)
     if placement is None:
         raise ProgramStateError(
             f"model {model.name!r}: expected one that was made in the scope of an IPUStrategy, where models run on IPUs"
@@ -76,17 +76,22 @@ def install() -> None:
     _call_after(_FUNCTIONAL, _take_scopes)
     tf.keras.Model.build = _recording_calls(tf.keras.Model.build)
     batches.install(_replicas_of)
-    saving.install(execution.placement_of)
+    saving.install(_placed)
+
+
+def _placed(model: Any) -> PlacedModel | None:
+    """Return a model's options and stages; None for a model on the host."""
+    placement = execution.placement_of(model)
+    return placement if isinstance(placement, PlacedModel) else None
 
 
 def _replicas_of(model: Any, batch: Any) -> int | None:
     """Return a model's number of replicas for batches of a form; None for a model on the host."""
-    placement = None if model is None else execution.placement_of(model)
+    placement = None if model is None else _placed(model)
     if placement is None:
         return None
     placement.prepare_for(batch)
-    replicas: int = placement.replicas
-    return replicas
+    return placement.replicas
 
 
 def _method(name: str) -> Callable[..., Any]:
