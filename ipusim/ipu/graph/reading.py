@@ -216,10 +216,6 @@ def _dtype(number: int) -> np.dtype[Any]:
     return OBJECT if dtype.base_dtype in (tf.string, tf.resource, tf.variant) else np.dtype(dtype.as_numpy_dtype)
 
 
-def _shape(proto: Any) -> StaticShape:
-    return static_shape(tf.TensorShape(proto))
-
-
 def _text(value: bytes) -> Any:
     """Return valid UTF-8 bytes as text, other bytes unchanged."""
     try:
@@ -232,7 +228,7 @@ def _text(value: bytes) -> Any:
 _CONVERTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "s": _text,
     "type": _dtype,
-    "shape": _shape,
+    "shape": lambda proto: static_shape(tf.TensorShape(proto)),
     "tensor": tf.make_ndarray,
     "func": lambda function: function.name,
 }

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ipusim.api import layers
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.executable import shared_name
-from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.node import Graph, Output
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.observed import Form, form_of
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
@@ -250,14 +250,10 @@ def _scoped_name(graph: Graph, view: PassView, layer: FoundLayer) -> str:
     if (
         scopes
         and scopes[-1][:1].isupper()
-        and scopes[-1].partition("_")[0] in _spellings_of_type(graph.nodes[layer.name])
+        and scopes[-1].partition("_")[0] in (graph.nodes[layer.name].type, graph.nodes[layer.name].type.lower())
     ):
         scopes[-1] = kind  # replaces the scope of a TensorFlow function
     return "/".join(scopes) or kind
-
-
-def _spellings_of_type(node: Node) -> tuple[str, ...]:
-    return node.type, node.type.lower()
 
 
 def _check_shared_variables(chain: Sequence[Sequence[Chained]]) -> None:
