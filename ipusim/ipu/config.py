@@ -297,6 +297,17 @@ class IPUConfig(Category):
         build(mapping)
         return {"name": machine.name, "auto_select_ipus": count, "select_ipus": device}
 
+    def system(self, mapping: Sequence[int], pipelined: bool = True, **options: Any) -> System:
+        """Return the system of a device, for stages on the IPUs of ``mapping``; arguments as in :meth:`device`."""
+        device = self.device(mapping, pipelined, **options)
+        return hardware.build_system(
+            device["name"],
+            mapping=mapping,
+            ipus=device["auto_select_ipus"],
+            select=device["select_ipus"],
+            pipelined=pipelined,
+        )
+
     def check(self) -> None:
         """Refuse wrong or conflicting attributes; raises ProgramError with Graphcore's message if Graphcore has any."""
         self.check_all()

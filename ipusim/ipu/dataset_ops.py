@@ -8,8 +8,6 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 
-__all__ = ["BufferDataset"]
-
 tf = load()
 
 

@@ -12,8 +12,6 @@ from ipusim.ipu.optimizers import mark_gradients
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
 
-__all__ = ["ipu_replication_normalise", "ipu_stateful_gradient_accumulate"]
-
 
 def ipu_stateful_gradient_accumulate(
     input: Any, num_mini_batches: int, verify_usage: bool = True, name: str | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.api import Array, LayerCost, Work, functions
+from ipusim.api import Array, Work, functions
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.operations import operate_without_gradient
@@ -37,15 +37,15 @@ class _Print:
 
     name: str
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], None]:
+    def forward(self, *arrays: Array) -> tuple[Array, ...]:
         """Print the input, except in a trial pass; there are no results."""
         if functions.surroundings().look_ups is None:
             text = np.array2string(arrays[0], separator=", ")
             print(f"{self.name}: {text}" if self.name else text, file=sys.stderr)
-        return (), None
+        return ()
 
-    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array]) -> Work:
         """Return the work: a read, and an exchange to the tile that prints; the transfer to the host takes no time."""
         (x,) = arrays
         size = max(x.dtype.itemsize, 2)
-        return LayerCost(Work(sram_bytes=x.nbytes, exchange_bytes=x.nbytes, itemsize=size), Work(itemsize=size))
+        return Work(sram_bytes=x.nbytes, exchange_bytes=x.nbytes, itemsize=size)

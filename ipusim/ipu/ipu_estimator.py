@@ -22,8 +22,6 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
 
-__all__ = ["IPUEstimator", "IPUEstimatorSpec"]
-
 tf = load()
 _NEST: Final = import_module("tensorflow.python.util.nest")
 #: Name of the loss among a mini-batch's outputs.

@@ -16,8 +16,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
 from ipusim.ipu.runtime import checks
-
-__all__ = ["IPUPipelineEstimator", "IPUPipelineEstimatorSpec"]
+from ipusim.ipu.runtime.call_checks import arguments_in
 
 tf = load()
 #: End of the pipeline's name, by mode.
@@ -77,6 +76,7 @@ class IPUPipelineEstimatorSpec(_Fields):
             ProgramError: if an argument is not valid (Graphcore's message).
             ProgramTypeError: if an argument has a wrong type.
         """
+        fields = arguments_in(locals())
         _check_functions(mode, optimizer_function, eval_metrics_fn)
         count = gradient_accumulation_count
         if count is None or (count := checks.whole("gradient_accumulation_count", count)) == 0:
@@ -90,20 +90,7 @@ class IPUPipelineEstimatorSpec(_Fields):
                 raise ProgramTypeError(f"{name} argument needs to be a list or a tuple.")
         for name, function in (("optimizer_function", optimizer_function), ("eval_metrics_fn", eval_metrics_fn)):
             checks.function(name, function, "a function of the last stage's outputs", optional=True)
-        return super().__new__(
-            cls,
-            mode,
-            computational_stages,
-            count,
-            eval_metrics_fn,
-            optimizer_function,
-            device_mapping,
-            loss_accumulator_dtype,
-            training_hooks,
-            evaluation_hooks,
-            prediction_hooks,
-            pipeline_op_kwargs,
-        )
+        return super().__new__(cls, **fields | {"gradient_accumulation_count": count})
 
 
 def _check_functions(mode: str, optimizer_function: object, eval_metrics_fn: object) -> None:

@@ -12,8 +12,6 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated
 from ipusim.ipu.runtime.queues import IPUOutfeedMode
 
-__all__ = ["IPULoggingTensorHook"]
-
 tf = load()
 _HOOK: Any = tf.compat.v1.train.LoggingTensorHook
 

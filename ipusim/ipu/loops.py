@@ -21,7 +21,6 @@ from ipusim.ipu.runtime.devices import (
 )
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.loops import add_loop
-from ipusim.ipu.traced.pipelines import as_list
 
 tf = load()
 
@@ -59,10 +58,12 @@ def repeat(
     check_body("body", body)
 
     def repeat_body(count: Any, limit: Any, *values: Any) -> list[Any]:
-        return [count + 1, limit, *as_list(body(*values))]
+        return [count + 1, limit, *checks.as_list(body(*values))]
 
-    carried = [tf.constant(0), tf.cast(n, tf.int32), *as_list(inputs)]
-    results = as_list(_loop(None, repeat_body, carried, infeed_queue, lambda count, limit, *_: count < limit, config))
+    carried = [tf.constant(0), tf.cast(n, tf.int32), *checks.as_list(inputs)]
+    results = checks.as_list(
+        _loop(None, repeat_body, carried, infeed_queue, lambda count, limit, *_: count < limit, config)
+    )
     return results[2:] if len(results) != 3 else results[2]
 
 
@@ -112,13 +113,13 @@ def _loop(
     if infeed_queue is not None:
         check_queue_on_device("infeed_queue", infeed_queue.ordinal)
     if traced_program():
-        results = _inner_loop(iterations, body, as_list(inputs), infeed_queue, condition)
+        results = _inner_loop(iterations, body, checks.as_list(inputs), infeed_queue, condition)
         return results[0] if len(results) == 1 else results
     results = add_loop(
         iterations,
         body,
         options_of_loop(device_ordinal(), None if infeed_queue is None else infeed_queue.prefetch_depth, config),
-        inputs=[tf.convert_to_tensor(value) for value in as_list(inputs)],
+        inputs=[tf.convert_to_tensor(value) for value in checks.as_list(inputs)],
         infeed=None if infeed_queue is None else infeed_queue.feed,
         condition=condition,
         config=config,
@@ -133,7 +134,7 @@ def _inner_loop(
     carried = [tf.convert_to_tensor(value) for value in inputs]
 
     def step(count: Any, *values: Any) -> list[Any]:
-        results = [result for result in as_list(body(*values)) if result is not None]
+        results = [result for result in checks.as_list(body(*values)) if result is not None]
         operations = [result for result in results if isinstance(result, tf.Operation)]
         with tf.control_dependencies(operations):
             tensors = [tf.identity(result) for result in results if not isinstance(result, tf.Operation)]

@@ -14,21 +14,6 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.operations import BeamSearch, PerExampleCTC
 from ipusim.ipu.traced.operations import operate, operate_without_gradient
 
-__all__ = [
-    "ctc_beam_search_decoder",
-    "ctc_beam_search_decoder_with_log_probs",
-    "ctc_loss",
-    "ctc_loss_v2",
-    "ctc_loss_with_log_probs",
-    "ctc_loss_with_logits",
-    "gelu",
-    "hard_sigmoid",
-    "multi_conv",
-    "nce_loss",
-    "sampled_softmax_loss",
-    "swish",
-]
-
 tf = load()
 
 
@@ -272,19 +257,7 @@ def nce_loss(
     Raises:
         ProgramError: if shapes do not match.
     """
-    _check_classes(weights, biases, labels, inputs, num_classes, num_true)
-    return tf.compat.v1.nn.nce_loss(
-        _joined_table(weights),
-        biases,
-        tf.cast(labels, tf.int64),
-        inputs,
-        num_sampled,
-        num_classes,
-        num_true,
-        sampled_values,
-        partition_strategy="div",
-        name=name,
-    )
+    return _sampled_loss(tf.compat.v1.nn.nce_loss, **locals())
 
 
 def sampled_softmax_loss(
@@ -309,40 +282,27 @@ def sampled_softmax_loss(
     Raises:
         ProgramError: if shapes do not match.
     """
-    _check_classes(weights, biases, labels, inputs, num_classes, num_true)
-    return tf.compat.v1.nn.sampled_softmax_loss(
-        _joined_table(weights),
-        biases,
-        tf.cast(labels, tf.int64),
-        inputs,
-        num_sampled,
-        num_classes,
-        num_true,
-        sampled_values,
-        remove_accidental_hits=False,
-        partition_strategy="div",
-        name=name,
-        seed=seed,
-    )
+    return _sampled_loss(tf.compat.v1.nn.sampled_softmax_loss, **locals(), remove_accidental_hits=False)
 
 
-def _joined_table(weights: Any) -> Any:
-    """Return the rows of all classes in one tensor; a list is concatenated."""
-    return tf.concat(weights, 0) if isinstance(weights, list | tuple) else weights
-
-
-def _check_classes(weights: Any, biases: Any, labels: Any, inputs: Any, num_classes: int, num_true: int) -> None:
-    """Raise ProgramError for tensors with conflicting shapes."""
+def _sampled_loss(
+    function: Any, weights: Any, biases: Any, labels: Any, inputs: Any, num_classes: int, num_true: int, **options: Any
+) -> Any:
+    """Return TensorFlow's loss on sampled classes; raises ProgramError for tensors with conflicting shapes."""
     x, true = tf.convert_to_tensor(inputs), tf.convert_to_tensor(labels)
     if not true.dtype.is_integer:
         checks.wrong_type("labels", "whole numbers", labels)
     shapes = {"biases": (tf.convert_to_tensor(biases), (num_classes,)), "labels": (true, (x.shape[0], num_true))}
-    if not isinstance(weights, list | tuple):
+    if isinstance(weights, list | tuple):
+        weights = tf.concat(weights, 0)
+    else:
         shapes["weights"] = (tf.convert_to_tensor(weights), (num_classes, x.shape[-1]))
     for name, (value, shape) in sorted(shapes.items()):
         if not value.shape.is_compatible_with(shape):
             requirement = tuple(None if size is None else int(size) for size in tf.TensorShape(shape).as_list())
             checks.wrong_value(name, f"a tensor of shape {requirement}", tuple(value.shape.as_list()))
+    numbers = {"num_classes": num_classes, "num_true": num_true, "partition_strategy": "div"}
+    return function(weights, biases, tf.cast(labels, tf.int64), inputs, **numbers, **options)
 
 
 def multi_conv(func: Callable[..., Any] | None = None, options: dict[str, Any] | None = None) -> Any:

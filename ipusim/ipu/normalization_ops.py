@@ -5,6 +5,8 @@ Variables are ``scope/gamma`` and ``scope/beta``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from ipusim.api import layers
@@ -15,6 +17,14 @@ from ipusim.ipu.traced.operations import LayerOperation, operate
 
 tf = load()
 _V1: Final = tf.compat.v1
+#: Checks of a layer's options, in order.
+_CHECKS: Final[dict[str, Callable[[str, Any], Any]]] = {
+    "epsilon": checks.number,
+    "center": checks.truth,
+    "scale": checks.truth,
+    "groups": partial(checks.whole, least=1),
+    "strided_channel_grouping": checks.truth,
+}
 
 
 def group_norm(
@@ -53,15 +63,7 @@ def group_norm(
         ProgramTypeError: if an argument has a wrong type.
         ProgramError: if the axis does not exist or the groups are not possible (Graphcore's message).
     """
-    layer = layers.GroupNorm(
-        checks.number("epsilon", epsilon),
-        checks.truth("center", center),
-        checks.truth("scale", scale),
-        checks.whole("groups", groups, 1),
-        checks.truth("strided_channel_grouping", strided_channel_grouping),
-    )
-    options = (param_initializers, reuse, variables_collections, trainable, scope)
-    return _apply(layer, "GroupNorm", inputs, channels_axis, *options)
+    return _apply(layers.GroupNorm, **locals())
 
 
 def instance_norm(
@@ -84,11 +86,7 @@ def instance_norm(
         reuse, variables_collections, trainable, scope: see :func:`group_norm`.
         training: without effect: statistics always come from the sample.
     """
-    layer = layers.InstanceNorm(
-        checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)
-    )
-    options = (param_initializers, reuse, variables_collections, trainable, scope)
-    return _apply(layer, "InstanceNorm", inputs, channels_axis, *options)
+    return _apply(layers.InstanceNorm, **locals())
 
 
 def layer_norm(
@@ -111,27 +109,24 @@ def layer_norm(
         reuse, variables_collections, trainable, scope: see :func:`group_norm`.
         training: without effect: statistics always come from the sample.
     """
-    layer = layers.LayerNorm(
-        checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)
-    )
-    options = (param_initializers, reuse, variables_collections, trainable, scope)
-    return _apply(layer, "LayerNorm", inputs, channels_axis, *options)
+    return _apply(layers.LayerNorm, **locals())
 
 
 def _apply(
-    layer: Any,
-    kind: str,
+    kind: Any,
     inputs: Any,
     channels_axis: int,
-    initializers: dict[str, Any] | None,
+    param_initializers: dict[str, Any] | None,
     reuse: bool | None,
-    collections: Any,
+    variables_collections: Any,
     trainable: bool,
     scope: str | None,
+    **options: Any,
 ) -> Any:
     """Apply a normalisation layer along any axis except the batch axis."""
-    checks.instance("param_initializers", initializers, dict | None, "a dictionary of initializers by name")
-    checks.instance("variables_collections", collections, list | tuple | dict | None, "a list of names")
+    layer = kind(**{name: check(name, options[name]) for name, check in _CHECKS.items() if name in options})
+    checks.instance("param_initializers", param_initializers, dict | None, "a dictionary of initializers by name")
+    checks.instance("variables_collections", variables_collections, list | tuple | dict | None, "a list of names")
     x = tf.convert_to_tensor(inputs)
     rank, axis = x.shape.rank, checks.integer("channels_axis", channels_axis)
     if rank is None:
@@ -153,8 +148,8 @@ def _apply(
     shapes = layer.parameter_shapes(tuple(x.shape.as_list()[1:]))
     layer.output_shape(tuple(x.shape.as_list()[1:]))
     default = {"gamma": _V1.ones_initializer(), "beta": _V1.zeros_initializer()}
-    initializer_of, is_trainable = {**default, **(initializers or {})}, checks.truth("trainable", trainable)
-    with _V1.variable_scope(scope, kind, reuse=reuse, use_resource=True):
+    initializer_of, is_trainable = {**default, **(param_initializers or {})}, checks.truth("trainable", trainable)
+    with _V1.variable_scope(scope, kind.__name__, reuse=reuse, use_resource=True):
         variables = [
             _V1.get_variable(
                 name,
@@ -162,12 +157,12 @@ def _apply(
                 x.dtype,
                 initializer_of[name],
                 trainable=is_trainable,
-                collections=_collections_of(collections, name),
+                collections=_collections_of(variables_collections, name),
             )
             for name, shape in shapes.items()
         ]
     operation = LayerOperation(layer, tuple(shapes))
-    (result,) = operate(operation, [x, *variables], [(x.dtype, x.shape)], kind.lower())
+    (result,) = operate(operation, [x, *variables], [(x.dtype, x.shape)], kind.__name__.lower())
     if axis != rank - 1:
         result = tf.transpose(result, [*range(axis), rank - 1, *range(axis, rank - 1)])
     return result

@@ -85,9 +85,8 @@ class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
 class _Accumulating(IpuOptimizer):
     """Accumulates gradients over mini-batches for the wrapped optimizer."""
 
-    def _accumulate(self, accumulation: Accumulation) -> None:
-        """Set the accumulation; constructors of subclasses call this method."""
-        self._accumulation = accumulation
+    #: Set by constructors of subclasses.
+    _accumulation: Accumulation
 
     def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
         """Return the wrapped optimizer's update operation for accumulated gradients."""
@@ -207,16 +206,14 @@ class GradientAccumulationOptimizerV2(_Accumulating):
         sharding = checks.three_state("replicated_optimizer_state_sharding", replicated_optimizer_state_sharding)
         if dtype is not None and (not callable(dtype) or isinstance(dtype, type)):
             dtype = checks.dtype("dtype", dtype)
-        self._accumulate(
-            Accumulation(
-                _checked_mini_batches(num_mini_batches),
-                GradientAccumulationReductionMethod.parse(reduction_method).value,
-                {
-                    "offload_weight_update_variables": offload,
-                    "replicated_optimizer_state_sharding": bool(offload if sharding is None else sharding),
-                },
-                partial(accumulator_dtype, "dtype", dtype),
-            )
+        self._accumulation = Accumulation(
+            _checked_mini_batches(num_mini_batches),
+            GradientAccumulationReductionMethod.parse(reduction_method).value,
+            {
+                "offload_weight_update_variables": offload,
+                "replicated_optimizer_state_sharding": bool(offload if sharding is None else sharding),
+            },
+            partial(accumulator_dtype, "dtype", dtype),
         )
 
 
@@ -269,7 +266,7 @@ class GradientAccumulationOptimizer(_Accumulating):
             ProgramError: if num_mini_batches is below 1 or opt is not the expected optimizer.
         """
         super().__init__(opt, name)
-        self._accumulate(Accumulation(_checked_mini_batches(num_mini_batches)))
+        self._accumulation = Accumulation(_checked_mini_batches(num_mini_batches))
         innermost = opt
         while isinstance(innermost, IpuOptimizer):
             innermost = innermost._opt

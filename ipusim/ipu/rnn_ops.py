@@ -15,6 +15,7 @@ from ipusim.api import layers
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import arguments_in
 from ipusim.ipu.runtime.operations import RecurrentOperation
 from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.traced.operations import operate
@@ -203,17 +204,9 @@ class PopnnGRU(_Popnn):
         """
         self._reset_after = checks.truth("reset_after", reset_after)
         self._options = {"reset_after": self._reset_after, "masked": self.masked}
-        super().__init__(
-            num_units,
-            dtype,
-            partials_dtype,
-            seed,
-            weights_initializer,
-            bias_initializer,
-            activation,
-            recurrent_activation,
-            name,
-        )
+        arguments = arguments_in(locals())
+        del arguments["reset_after"]
+        super().__init__(**arguments)
 
     def _bias_shape(self) -> list[int]:
         return [self.gate_count, 2, self.num_units] if self._reset_after else super()._bias_shape()

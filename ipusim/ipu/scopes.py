@@ -15,16 +15,6 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import builds_program, device_ordinal, on_device, ordinal_of
 from ipusim.ipu.runtime.host_block import host_block
 
-__all__ = [
-    "frontend_attribute",
-    "ipu_jit_scope",
-    "ipu_scope",
-    "ipu_shard",
-    "outside_compilation_scope",
-    "partials_type",
-    "stochastic_rounding",
-]
-
 tf = load()
 #: Name of the operation attribute that holds the attributes of the XLA compiler.
 _FRONTEND: Final = "_XlaFrontendAttributes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ipusim.ipu.graph.node import reach
 from ipusim.ipu.graph.split import SHARD
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
@@ -29,15 +30,9 @@ def dependencies(roots: Sequence[Any]) -> set[Any]:
     Raises:
         ProgramTypeError: if roots holds other values.
     """
-    operations: set[Any] = set()
     checks.instance("roots", roots, list | tuple | set, "a list of operations or tensors")
-    work = [_operation("roots", root) for root in roots]
-    while work:
-        operation = work.pop()
-        if operation not in operations:
-            operations.add(operation)
-            work += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
-    return operations
+    operations = [_operation("roots", root) for root in roots]
+    return reach(operations, lambda item: [*(tensor.op for tensor in item.inputs), *item.control_inputs])
 
 
 def has_attr(o: Any, attr_name: str) -> bool:

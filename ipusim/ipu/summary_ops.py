@@ -12,8 +12,6 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.device_program import events_of
 from ipusim.ipu.traced.sessions import EAGER, RunningSession, session_token
 
-__all__ = ["ipu_compile_summary", "tensor_summary"]
-
 tf = load()
 tensor_summary = tf.compat.v1.summary.tensor_summary
 

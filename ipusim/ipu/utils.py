@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from ipusim.api import Array, hardware
+from ipusim.api import Array
 from ipusim.base.errors import ModelError, ProgramError
 from ipusim.base.files import archive_of, write_file
 from ipusim.ipu.config import get_ipu_config
@@ -56,11 +56,7 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """
     ordinal = ipu_ordinal("ipu_device", ipu_device)
     checks.text("device", device)
-    result = get_ipu_config()[0].device((0,), ordinal=ordinal)
-    system = hardware.build_system(
-        result["name"], mapping=(0,), ipus=result["auto_select_ipus"], select=result["select_ipus"], pipelined=False
-    )
-    return system.count
+    return get_ipu_config()[0].system((0,), False, ordinal=ordinal).count
 
 
 def move_variable_initialization_to_cpu(graph: Any = None) -> None:

@@ -33,7 +33,7 @@ _LOG: Final = _V1.logging
 #: Reserved name among parameters.
 _INPUT_FN: Final = "input_fn"
 #: Parameter in which an estimator passes a batch size.
-_BATCH_SIZE: Final = "batch_size"
+BATCH_SIZE: Final = "batch_size"
 
 
 class Estimator:
@@ -294,11 +294,11 @@ class Estimator:
     def _build(self, mode: str, input_fn: Any, workers: Workers) -> Any:
         """Return the model's spec for an input function's data set."""
         if any(self._batch_sizes.values()):
-            self._params.pop(_BATCH_SIZE, None)
+            self._params.pop(BATCH_SIZE, None)
         if size := self._batch_sizes.get(mode):
             if "params" not in calls.arguments_of(input_fn):
-                raise ProgramError(f"input_fn must have params argument to receive params['{_BATCH_SIZE}']")
-            self._params[_BATCH_SIZE] = size
+                raise ProgramError(f"input_fn must have params argument to receive params['{BATCH_SIZE}']")
+            self._params[BATCH_SIZE] = size
         options = {"mode": mode, "params": self.params, "config": self._config}
         return self._spec(mode, calls.dataset_of(input_fn, options | workers.input_arguments()))
 

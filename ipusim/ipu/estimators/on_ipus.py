@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu import ipu_compiler
-from ipusim.ipu.estimators.estimator import Estimator
+from ipusim.ipu.estimators.estimator import BATCH_SIZE, Estimator
 from ipusim.ipu.estimators.spec import EstimatorSpec
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -19,8 +19,6 @@ from ipusim.ipu.runtime.devices import all_on_device
 
 tf = load()
 _V1: Final = tf.compat.v1
-#: Parameter set from an estimator's batch size arguments.
-_BATCH_SIZE: Final = "batch_size"
 
 
 class EstimatorOnIpus(Estimator):
@@ -49,8 +47,8 @@ class EstimatorOnIpus(Estimator):
             raise ProgramError("`config` must be provided with type `ipu_run_config.RunConfig`")
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
         value = batch_sizes or {}
-        if any(size is not None for _, size in value.values()) and _BATCH_SIZE in (params or {}):
-            raise ProgramError(f"{_BATCH_SIZE} cannot be passed in params when a batch size argument is passed")
+        if any(size is not None for _, size in value.values()) and BATCH_SIZE in (params or {}):
+            raise ProgramError(f"{BATCH_SIZE} cannot be passed in params when a batch size argument is passed")
         replicas = config.ipu_run_config.num_replicas
         self._batch_sizes = {
             mode: self._workers[mode].batch(name, size, replicas) for mode, (name, size) in value.items()

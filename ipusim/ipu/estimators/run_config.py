@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from typing import Any, ClassVar, Final, Self
 
 from ipusim.base.errors import ProgramError
+from ipusim.ipu.runtime.call_checks import arguments_in
 from ipusim.ipu.runtime.distribute import cluster_config, cluster_of
 
 
@@ -73,7 +74,7 @@ class RunConfig:
         Raises:
             ProgramError: if checkpoint intervals are given both in steps and in seconds (TensorFlow's message).
         """
-        options = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        options = arguments_in(locals())
         steps, seconds = save_checkpoints_steps, save_checkpoints_secs
         if steps is _DEFAULT and seconds is _DEFAULT:
             steps, seconds = None, _SECONDS

@@ -15,20 +15,18 @@ How to add a kernel for an operation type:
 
 1. Find the family's module in ``ipusim/ipu/graph/kernels/``, or add a module and list its name in ``FAMILIES`` of
    ``ipusim/ipu/graph/kernels/__init__.py``. A kernel imports only NumPy and this package, never TensorFlow.
-2. If no attribute matters, register one function of arrays:
-   ``register_function("Add AddV2", np.add)``. Otherwise write a maker, which reads the node's attributes once and
-   returns the function of arrays::
+2. Register a function of arrays, ``kernel("Add AddV2")(np.add)``. Name the attributes that matter, whose values stand
+   before the arrays::
 
-       @register("LeakyRelu")
-       def leaky_relu(node: Node) -> Kernel:
-           slope = node.attributes["alpha"]
-           return lambda x: np.where(x > 0, x, x * x.dtype.type(slope))
+       @kernel("LeakyRelu", "alpha")
+       def leaky_relu(slope: float, x: Array) -> Any:
+           return np.where(x > 0, x, x * x.dtype.type(slope))
 
-   The function takes one value per input of the node, in TensorFlow's order. It returns a single value for one
-   output, a tuple for several outputs, and None for no output. Arguments are never changed in place. The node's
-   ``output_types`` give the dtypes of results; TensorFlow gives the shapes.
-3. ``register(..., effect=True)`` marks operations that run even if no node reads their results, for example
-   assignments. ``register(..., draws=True)`` marks random operations: the function takes a ``numpy.random.Generator``,
+   The function takes one value per input of the node, in TensorFlow's order. It returns the value of one output, or
+   a tuple with a value per output. Arguments are never changed in place. If more of the node than attributes matters,
+   write a maker, which returns the function for a node, under ``@register``.
+3. ``kernel(..., effect=True)`` marks operations that run even if no node reads their results, for example
+   assignments. ``kernel(..., draws=True)`` marks random operations: the function takes a ``numpy.random.Generator``,
    seeded by the interpreter, before the inputs.
 4. A resource handle arrives as a :class:`~ipusim.ipu.graph.node.Variable`; read ``value`` and call ``assign``.
 5. Add cases to the family's module in ``tests/golden/graph/``, at ordinary and special points (zeros, ties, bounds,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ipusim.ipu.graph.cut import StageCut
-from ipusim.ipu.graph.node import Graph, Output
+from ipusim.ipu.graph.node import Graph, Output, reach
 
 #: Attribute marking a checkpoint node; numbers increase along the forward pass.
 CHECKPOINT: Final = "_ipusim_checkpoint"
@@ -60,11 +60,4 @@ def sections_of(graph: Graph, stage_cut: StageCut) -> Sections | None:
 
 def _ancestors(graph: Graph, names: Sequence[str], candidates: set[str]) -> set[str]:
     """Return the named nodes with all their ancestors, among the candidates."""
-    result, work = set[str](), list(names)
-    while work:
-        name = work.pop()
-        if name in candidates and name not in result:
-            result.add(name)
-            node = graph.nodes[name]
-            work += [*(tensor.node for tensor in node.inputs), *node.controls]
-    return result
+    return reach(candidates.intersection(names), lambda name: candidates.intersection(graph.nodes[name].sources))

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel
 
-
-class Body(Protocol):
-    """A function called by a node."""
-
-    def run(self, invocation: Any, values: Iterable[Any]) -> list[Any]:
-        """Return the function's results for given arguments."""
-
-
-#: Returns a called function by name.
-Bodies = Callable[[str], Body]
+#: Returns a called function, an :class:`~ipusim.ipu.graph.executable.Executable`, by name.
+Bodies = Callable[[str], Any]
 #: Makes the kernel of a node with bodies; a kernel is the NumPy function of a node. The kernel's first argument is the
 #: invocation, which is the context of a run.
 ControlMaker = Callable[[Node, Bodies], Kernel]
-
-
-def _results(values: Sequence[Any]) -> Any:
-    """Return results in a kernel's form: single value, tuple or None."""
-    return values[0] if len(values) == 1 else tuple(values) or None
 
 
 def _loop(node: Node, bodies: Bodies) -> Kernel:
@@ -35,7 +22,7 @@ def _loop(node: Node, bodies: Bodies) -> Kernel:
         state: Sequence[Any] = values
         while bool(condition.run(invocation, state)[0]):
             state = body.run(invocation, state)
-        return _results(state)
+        return tuple(state)
 
     return run
 
@@ -47,7 +34,7 @@ def _is_true(value: Any) -> bool:
 
 def _branch(node: Node, bodies: Bodies) -> Kernel:
     true_body, false_body = bodies(node.attributes["then_branch"]), bodies(node.attributes["else_branch"])
-    return lambda invocation, predicate, *values: _results(
+    return lambda invocation, predicate, *values: tuple(
         (true_body if _is_true(predicate) else false_body).run(invocation, values)
     )
 
@@ -58,14 +45,14 @@ def _case(node: Node, bodies: Bodies) -> Kernel:
     def run(invocation: Any, index: Any, *values: Any) -> Any:
         number = int(index)
         branch = branches[number if 0 <= number < len(branches) else -1]
-        return _results(branch.run(invocation, values))
+        return tuple(branch.run(invocation, values))
 
     return run
 
 
 def _call(node: Node, bodies: Bodies) -> Kernel:
     body = bodies(node.attributes["f"])
-    return lambda invocation, *values: _results(body.run(invocation, values))
+    return lambda invocation, *values: tuple(body.run(invocation, values))
 
 
 #: Makers by operation type.

@@ -161,7 +161,7 @@ def _move_forward(graph: Graph, roles: dict[str, Role]) -> None:
     work = [name for name in graph.nodes if name in roles]
     while work:
         node = graph.nodes[work.pop()]
-        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
+        for source in node.sources:
             if source in roles and roles[source].rank > roles[node.name].rank:
                 roles[source] = roles[node.name]
                 work.append(source)

@@ -150,7 +150,7 @@ class Executable:
             kernel, inputs, outputs, _ = step
             result = kernel(*[slots[slot] for slot in inputs])
             if len(outputs) == 1:
-                slots[outputs[0]] = result
+                slots[outputs[0]] = result[0] if isinstance(result, tuple) else result
             elif outputs:
                 for slot, value in zip(outputs, result, strict=True):
                     slots[slot] = value

@@ -129,9 +129,10 @@ class _Effects:
             elif runs_for_effect(node):
                 self._effects_of[current] = frozenset((current,))
             else:
-                sources = [*(tensor.node for tensor in node.inputs), *node.controls]
-                open_sources = [source for source in sources if source not in self._effects_of]
+                open_sources = [source for source in node.sources if source not in self._effects_of]
                 stack += open_sources
                 if not open_sources:
-                    self._effects_of[current] = frozenset().union(*(self._effects_of[source] for source in sources))
+                    self._effects_of[current] = frozenset().union(
+                        *(self._effects_of[source] for source in node.sources)
+                    )
         return self._effects_of[name]

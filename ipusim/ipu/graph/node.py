@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ipusim.api import Array
+
+T = TypeVar("T")
 
 #: Static shape of a tensor: None for unknown rank; sizes may be None.
 StaticShape = tuple[int | None, ...] | None
@@ -53,6 +55,11 @@ class Node:
     origin: str = ""
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of nodes that run before this node, by inputs or by control edges."""
+        return (*(tensor.node for tensor in self.inputs), *self.controls)
+
+    @property
     def outputs(self) -> tuple[Output, ...]:
         """Output tensors."""
         return tuple(Output(self.name, number) for number in range(len(self.output_types)))
@@ -72,6 +79,26 @@ class Graph:
     functions: Mapping[str, Graph] = field(default_factory=dict)
     inputs: tuple[Output, ...] = ()
     outputs: tuple[Output, ...] = ()
+
+
+def reach(start: Iterable[T], neighbours: Callable[[T], Iterable[T]]) -> set[T]:
+    """Return the items of ``start`` with all items that their neighbours, and neighbours of neighbours, lead to."""
+    result = set(start)
+    work = list(result)
+    while work:
+        new = [item for item in neighbours(work.pop()) if item not in result]
+        result.update(new)
+        work += new
+    return result
+
+
+def source_of(nodes: Mapping[str, Node], tensor: Output, types: Container[str]) -> Output:
+    """Return a tensor's source, skipping nodes of some types, which forward their first input."""
+    node = nodes.get(tensor.node)
+    while node is not None and node.type in types:
+        tensor = node.inputs[0]
+        node = nodes.get(tensor.node)
+    return tensor
 
 
 def with_attribute(graph: Graph, types: Collection[str], name: str, value: Any) -> Graph:

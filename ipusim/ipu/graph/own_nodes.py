@@ -6,17 +6,13 @@ A token among the attributes of a node finds its kernel. Only simulated IPUs run
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
-from typing import Any, Final
-from weakref import finalize
+from typing import Any
 
 from ipusim.base.errors import ProgramError
-from ipusim.ipu.graph.registry import Entry, forget_token, register_token
+from ipusim.ipu.graph.registry import Entry, register_token
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
-
-_TOKEN_NUMBERS: Final = count()
 
 
 def add_node(entry: Entry, inputs: Sequence[Any], outputs: Sequence[tuple[Any, Any]], name: str) -> list[Any]:
@@ -37,9 +33,7 @@ def add_node(entry: Entry, inputs: Sequence[Any], outputs: Sequence[tuple[Any, A
     if tf.executing_eagerly():
         raise ProgramError(f"{name}: expected a call in a function that runs on IPUs, got one outside functions")
     graph = tf.compat.v1.get_default_graph()
-    token = f"ipusim:{next(_TOKEN_NUMBERS)}"
-    register_token(token, entry)
-    finalize(graph, forget_token, token)
+    token = register_token(entry, graph)
     results = tf.raw_ops.PyFunc(input=list(inputs), token=token, Tout=[dtype for dtype, _ in outputs], name=name)
     if not outputs:
         return [results]

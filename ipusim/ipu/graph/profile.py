@@ -13,7 +13,7 @@ from ipusim.ipu.graph.checkpoints import Sections
 from ipusim.ipu.graph.cut import StageCut, Trace, cut_stages, with_sums
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.host_scopes import HostCalls, HostScopes
-from ipusim.ipu.graph.node import Graph, Node, Output, Variable
+from ipusim.ipu.graph.node import Graph, Output, Variable, source_of
 from ipusim.ipu.graph.prices.nodes import FREE
 from ipusim.ipu.graph.prices.observed import Observation, ObservedNode, form_of
 from ipusim.ipu.graph.prices.passes import StageWork, work_of_stage
@@ -296,7 +296,7 @@ def _with_checkpoints(
     makers = {entry.node.name: entry.node for entry in observed.nodes}
     sources: set[Output] = set()
     for tensor, size in sizes.items():
-        source = _source(makers, tensor)
+        source = source_of(makers, tensor, SAME_VALUE)
         if source not in sources:
             stash[sections.section_of(tensor.node)] += size
         sources.add(source)
@@ -337,25 +337,17 @@ def _bytes(values: Iterable[Any]) -> int:
 def _most_touched(observed: ObservedStage) -> int:
     """Return the most bytes moved by a single node, excluding weights and their gradients."""
     makers = {entry.node.name: entry.node for entry in observed.nodes}
-    gradients = {_source(makers, tensor) for tensor in observed.stage_cut.gradients.values()}
+    gradients = {source_of(makers, tensor, SAME_VALUE) for tensor in observed.stage_cut.gradients.values()}
 
     def traffic(entry: ObservedNode) -> int:
         read = [
             form.nbytes
             for tensor, form in zip(entry.node.inputs, entry.inputs, strict=True)
-            if (maker := makers.get(_source(makers, tensor).node)) is None or maker.type != "ReadVariableOp"
+            if (maker := makers.get(source_of(makers, tensor, SAME_VALUE).node)) is None
+            or maker.type != "ReadVariableOp"
         ]
         results = zip(entry.node.outputs, entry.outputs, strict=True)
         return sum(read) + sum(form.nbytes for tensor, form in results if tensor not in gradients)
 
     moving = (entry for entry in observed.nodes if entry.node.type not in FREE)
     return max(map(traffic, moving), default=0)
-
-
-def _source(makers: Mapping[str, Node], tensor: Output) -> Output:
-    """Return a tensor's source, skipping nodes that forward values unchanged."""
-    node = makers.get(tensor.node)
-    while node is not None and node.type in SAME_VALUE:
-        tensor = node.inputs[0]
-        node = makers.get(tensor.node)
-    return tensor

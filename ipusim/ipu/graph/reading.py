@@ -141,6 +141,20 @@ def handle_name(handle: Any, variable_name: str = "variable") -> str:
     return name
 
 
+def read_handle(handle: Any) -> np.ndarray[Any, Any]:
+    """Return the value of a variable of TensorFlow 2."""
+    return np.asarray(tf.raw_ops.ReadVariableOp(resource=handle, dtype=_dtype_of_handle(handle)).numpy())
+
+
+def assign_handle(handle: Any, value: Any) -> None:
+    """Assign a value to a variable of TensorFlow 2."""
+    tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(value, _dtype_of_handle(handle)))
+
+
+def _dtype_of_handle(handle: Any) -> Any:
+    return tf.dtypes.as_dtype(handle._handle_data.shape_and_type[0].dtype)
+
+
 def name_handles_anew() -> None:
     """Give handles names without regard to names of an earlier program in this process."""
     _HANDLES.clear()
@@ -202,10 +216,6 @@ def _dtype(number: int) -> np.dtype[Any]:
     return OBJECT if dtype.base_dtype in (tf.string, tf.resource, tf.variant) else np.dtype(dtype.as_numpy_dtype)
 
 
-def _shape(proto: Any) -> StaticShape:
-    return static_shape(tf.TensorShape(proto))
-
-
 def _text(value: bytes) -> Any:
     """Return valid UTF-8 bytes as text, other bytes unchanged."""
     try:
@@ -218,7 +228,7 @@ def _text(value: bytes) -> Any:
 _CONVERTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "s": _text,
     "type": _dtype,
-    "shape": _shape,
+    "shape": lambda proto: static_shape(tf.TensorShape(proto)),
     "tensor": tf.make_ndarray,
     "func": lambda function: function.name,
 }

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Any, Final, TypeVar
+from weakref import finalize
 
 from ipusim.api import Work
 from ipusim.base.errors import UnsupportedProgramError
@@ -16,7 +19,7 @@ from ipusim.ipu.graph.node import Node
 
 T = TypeVar("T")
 
-#: Computes a node: takes input values, returns a single value, a tuple or None.
+#: Computes a node: takes input values, returns the result, a tuple of results or None.
 Kernel = Callable[..., Any]
 #: Reads a node's attributes and returns a kernel.
 Maker = Callable[[Node], Kernel]
@@ -50,6 +53,7 @@ PYTHON_FUNCTION_TYPES: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyF
 _ENTRIES: dict[str, Entry] = {}
 #: Entries of Graphcore's operations by token.
 _BY_TOKEN: dict[str, Entry] = {}
+_TOKEN_NUMBERS: Final = count()
 
 
 def register(types: str, *, effect: bool = False, draws: bool = False) -> Callable[[Maker], Maker]:
@@ -74,30 +78,36 @@ def register(types: str, *, effect: bool = False, draws: bool = False) -> Callab
     return keep
 
 
-def register_function(types: str, function: Kernel, *, effect: bool = False) -> None:
-    """Register a function of arrays for operation types whose attributes do not matter.
+def kernel(types: str, *attributes: str, effect: bool = False, draws: bool = False) -> Callable[[Kernel], Kernel]:
+    """Return a decorator that registers a function of a node's attributes and arrays for operation types.
 
     Args:
         types: operation types, separated by spaces.
-        function: kernel of every node of these types.
+        attributes: names of attributes; the function takes their values before the inputs.
         effect: see :func:`register`.
+        draws: see :func:`register`; the generator stands between the attributes and the inputs.
     """
-    register(types, effect=effect)(lambda node: function)
+
+    def keep(function: Kernel) -> Kernel:
+        def maker(node: Node) -> Kernel:
+            return partial(function, *(node.attributes[name] for name in attributes)) if attributes else function
+
+        register(types, effect=effect, draws=draws)(maker)
+        return function
+
+    return keep
 
 
-def register_token(token: str, entry: Entry) -> None:
-    """Register one of Graphcore's operations under the token of its node.
+def register_token(entry: Entry, owner: Any) -> str:
+    """Register one of Graphcore's operations as long as an owner lives, such as the graph with its node.
 
-    Args:
-        token: unique text.
-        entry: row of the operation.
+    Returns:
+        Token for the attributes of the node.
     """
+    token = f"ipusim:{next(_TOKEN_NUMBERS)}"
     _BY_TOKEN[token] = entry
-
-
-def forget_token(token: str) -> None:
-    """Forget an operation after its graph is gone."""
-    _BY_TOKEN.pop(token, None)
+    finalize(owner, _BY_TOKEN.pop, token, None)
+    return token
 
 
 def entry_of(node: Node) -> Entry | None:

@@ -12,7 +12,7 @@ from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
 from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
-from ipusim.ipu.graph.node import Graph, Node, Output, StaticShape
+from ipusim.ipu.graph.node import Graph, Node, Output, StaticShape, reach
 from ipusim.ipu.graph.registry import value_of
 from ipusim.ipu.graph.traced_step import TracedStep, handed_to_update
 
@@ -136,16 +136,10 @@ def _reach(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -> 
     """Return the start nodes with all descendants (``forwards``), or with all ancestors."""
     edges: dict[str, list[str]] = {}
     for node in nodes:
-        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
+        for source in node.sources:
             pair = (source, node.name) if forwards else (node.name, source)
             edges.setdefault(pair[0], []).append(pair[1])
-    result, work = set(start), list(start)
-    while work:
-        for neighbour in edges.get(work.pop(), ()):
-            if neighbour not in result:
-                result.add(neighbour)
-                work.append(neighbour)
-    return result
+    return reach(start, lambda name: edges.get(name, ()))
 
 
 def as_training(

@@ -178,7 +178,7 @@ class StepFunctions:
                 f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "
                 f"{system.shards} IPUs"
             )
-        if system.hosts > 1 and self._averages_in_pass:
+        if system.hosts > 1 and self._runs_in_pass(Averaged):
             raise UnsupportedProgramError(
                 "CrossReplicaOptimizer: expected one host in a loop that changes gradients before it applies them, got "
                 f"{system.hosts}: write a pipeline, which has a separate weight update"
@@ -225,23 +225,16 @@ class StepFunctions:
                 sections=self._sections[number],
                 outfeed_sum=self._outfeed_sum(record) if is_last and self.outfeed.accumulate else None,
             )
-            copies = copies_to_host(record.nodes) if self._enqueues else ()
+            copies = copies_to_host(record.nodes) if self._runs_in_pass(EnqueueItem) else ()
             calls = (*profile.forward_host_calls, *copies)
             profiles.append(replace(profile, forward_host_calls=calls))
             owned_names |= {*stage.trained_variables, *stage.untrained}
         return tuple(profiles)
 
-    @property
-    def _averages_in_pass(self) -> bool:
-        """Whether replicas average gradients in a forward pass, as in a loop body that runs as one pass."""
+    def _runs_in_pass(self, kind: type) -> bool:
+        """Tell whether forward passes contain Graphcore's operation with an object of some kind."""
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
-        return any(name in nodes and value_of(nodes[name], Averaged) is not None for name in owners)
-
-    @property
-    def _enqueues(self) -> bool:
-        """Whether forward passes contain enqueues to outfeeds."""
-        nodes, owners = self.step.graph.nodes, self.step.trace.owners
-        return any(name in nodes and value_of(nodes[name], EnqueueItem) is not None for name in owners)
+        return any(name in nodes and value_of(nodes[name], kind) is not None for name in owners)
 
     def _outfeed_sum(self, last: ObservedStage) -> OutfeedSum:
         """Return the elements of the last stage's results that an execution accumulates."""

@@ -13,7 +13,7 @@ from ipusim.ipu.graph.averaging import Averaging, averaging_of
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
 from ipusim.ipu.graph.executable import Executable, shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
-from ipusim.ipu.graph.node import Graph, Output
+from ipusim.ipu.graph.node import Graph, Output, reach
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,17 +90,12 @@ def repeated_nodes(graph: Graph, owners: Mapping[str, Role]) -> set[str]:
         graph: the graph.
         owners: pass of every node of the feed and the forward passes.
     """
-    element_nodes = {name for name, role in owners.items() if role == FEED}
-    work = list(element_nodes)
     readers: dict[str, list[str]] = {}
     for name in owners:
         for tensor in graph.nodes[name].inputs if name in graph.nodes else ():
             readers.setdefault(tensor.node, []).append(name)
-    while work:
-        for name in readers.get(work.pop(), ()):
-            if name not in element_nodes:
-                element_nodes.add(name)
-                work.append(name)
+    feeds = [name for name, role in owners.items() if role == FEED]
+    element_nodes = reach(feeds, lambda name: readers.get(name, ()))
     return {name for name, role in owners.items() if role.kind is Kind.FORWARD and name not in element_nodes}
 
 

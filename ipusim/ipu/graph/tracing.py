@@ -48,7 +48,7 @@ class StepTracer:
 
     @contextmanager
     def feed(self) -> Iterator[None]:
-        """Assign nodes written in the block to the feed."""
+        """Assign the block's new nodes to the feed."""
         with self._new_names() as new_names:
             yield
         self._roles.update(dict.fromkeys(new_names, FEED))
@@ -177,17 +177,21 @@ class StepTracer:
         names: list[str] = []
         start = len(self.graph.get_operations())
         yield names
-        variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
-        initial = {
-            variable.initializer.name for variable in variables if getattr(variable, "initializer", None) is not None
-        }
-        new_names = [
-            node.name
-            for node in self.graph.get_operations()[start:]
-            if node.name not in initial and not is_fed_by_session(node)
-        ]
-        names += [name for name in new_names if name not in self._names_so_far]
+        known = initializers() | self._names_so_far
+        names += [name for name in names_since(self.graph, start) if name not in known]
         self._names_so_far.update(names)
+
+
+def names_since(graph: Any, start: int) -> list[str]:
+    """Return names of a graph's operations from number ``start`` on, except placeholders that a session feeds."""
+    return [operation.name for operation in graph.get_operations()[start:] if not is_fed_by_session(operation)]
+
+
+def initializers() -> set[str]:
+    """Return names of the current graph's operations that give variables their initial values."""
+    variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
+    operations = (getattr(variable, "initializer", None) for variable in variables)
+    return {operation.name for operation in operations if operation is not None}
 
 
 def is_fed_by_session(operation: Any) -> bool:

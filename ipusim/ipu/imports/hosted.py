@@ -7,7 +7,7 @@ import importlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any, Final
 
 from ipusim.ipu.graph.reading import name_handles_anew
@@ -51,24 +51,21 @@ def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Ite
         locals: Mapping[str, Any] | None = None,
         fromlist: Sequence[str] | None = (),
         level: int = 0,
-    ) -> ModuleType:
+    ) -> Any:
         importing = importer() if globals is None else globals
         if level or name.partition(".")[0] not in faces.roots or not is_own(importing):
             return original_import(name, globals, locals, fromlist or (), level)
         module = faces.find(name)
         if not fromlist:
-            root: ModuleType = faces.root_of(name)
-            return root
+            return faces.root_of(name)
         for member in fromlist:
             if member != "*":
                 faces.enter(module, member)
-        result: ModuleType = module
-        return result
+        return module
 
-    def own_module(name: str, package: str | None = None) -> ModuleType:
+    def own_module(name: str, package: str | None = None) -> Any:
         if name.partition(".")[0] in faces.roots and is_own(importer()):
-            module: ModuleType = faces.find(name)
-            return module
+            return faces.find(name)
         return import_module(name, package)
 
     name_handles_anew()

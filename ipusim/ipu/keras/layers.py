@@ -9,6 +9,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.keras.recurrent import SERIALIZABLE, PopnnGRU, PopnnLSTM
 from ipusim.ipu.pipelining_ops import recomputation_checkpoint
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import arguments_in
 from ipusim.ipu.traced.operations import LayerOperation, operate
 
 __all__ = [
@@ -121,7 +122,7 @@ class _Normalization(_Layer):  # type: ignore[misc]
         super().build(input_shape)
 
     def _move_to_end(self, axes: list[Any]) -> list[Any]:
-        """Return axes with the channels moved to the end."""
+        """Return axes with channels moved to the end."""
         axis = self._axis % len(axes)
         return [*axes[:axis], *axes[axis + 1 :], axes[axis]]
 
@@ -194,18 +195,10 @@ class GroupNormalization(_Normalization):
             trainable: whether the weights are trained.
             name: name of the layer.
         """
-        super().__init__(
-            dtype,
-            channels_axis,
-            center,
-            scale,
-            epsilon,
-            beta_initializer,
-            gamma_initializer,
-            trainable,
-            name,
-        )
-        self._options |= {"groups": groups, "strided_channel_grouping": strided_channel_grouping}
+        arguments = arguments_in(locals())
+        grouping = {name: arguments.pop(name) for name in ("groups", "strided_channel_grouping")}
+        super().__init__(**arguments)
+        self._options |= grouping
 
 
 @SERIALIZABLE
@@ -236,19 +229,10 @@ class LayerNormalization(_Normalization):
         **kwargs: Any,
     ) -> None:
         """Set the arguments; see :class:`GroupNormalization`, with regularizers and constraints."""
+        arguments = arguments_in(locals())
+        del arguments["axis"]
         single_axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
-        super().__init__(
-            dtype,
-            single_axis,
-            center,
-            scale,
-            epsilon,
-            beta_initializer,
-            gamma_initializer,
-            trainable,
-            name,
-            **kwargs,
-        )
+        super().__init__(channels_axis=single_axis, **arguments, **kwargs)
 
 
 @SERIALIZABLE

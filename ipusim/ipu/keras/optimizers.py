@@ -10,8 +10,6 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.keras.recurrent import SERIALIZABLE
 from ipusim.ipu.runtime import checks
 
-__all__ = ["AdamIpuOptimizer", "IpuOptimizerBase", "LAMBIpuOptimizer", "SGDIpuOptimizer"]
-
 tf = load()
 
 _KERAS: Any = tf.keras.optimizers.legacy

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import hardware
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu import pipelining_ops
 from ipusim.ipu.config import IPUConfig
@@ -45,7 +44,7 @@ _ARGUMENT_OF_OPTION: Final = {"dtype": "gradient_accumulation_dtype"}
 
 
 class PlacedModel:
-    """Options, stages and placement of a model, a :class:`~ipusim.ipu.traced.keras.execution.Placement`.
+    """Options, stages and placement of a model, by which :mod:`ipusim.ipu.traced.keras.execution` executes steps.
 
     Attributes:
         model: extended model.
@@ -95,15 +94,8 @@ class PlacedModel:
         """Number of replicas of the model that fit on the configured device."""
         config, options = configured(), self.settings
         mapping = options.device_mapping or range(self.stage_count)
-        device = (config or IPUConfig()).device(
+        system = (config or IPUConfig()).system(
             mapping, options.is_pipelined, is_configured=config is not None, ordinal=device_ordinal()
-        )
-        system = hardware.build_system(
-            device["name"],
-            mapping=mapping,
-            ipus=device["auto_select_ipus"],
-            select=device["select_ipus"],
-            pipelined=options.is_pipelined,
         )
         return system.replicas
 
@@ -120,7 +112,13 @@ class PlacedModel:
         return None if dtype is None else np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
-        """Refuse executions in the words of Graphcore's Keras."""
+        """Refuse executions in the words of Graphcore's Keras.
+
+        Args:
+            batch: first batch, which builds an unbuilt model.
+            kind: ``train``, ``test`` or ``predict``.
+            steps: number of batches per execution.
+        """
         model, options = self.model, self.settings
         if model.run_eagerly:
             raise ProgramStateError(
@@ -144,7 +142,14 @@ class PlacedModel:
                 )
 
     def request(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
-        """Return request options for the configured device, by keys of a scenario."""
+        """Return request options for the configured device, by keys of a scenario.
+
+        Args:
+            stages: number of stages.
+            count: number of batches per item; an item is a weight update or a whole inference.
+            repeats: number of items.
+            kind: ``train``, ``test`` or ``predict``.
+        """
         config = configured()
         options = request_options(
             self._arguments(stages, count, repeats, kind),

@@ -10,6 +10,7 @@ import numpy as np
 from ipusim.api import layers
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime.call_checks import arguments_in
 from ipusim.ipu.runtime.operations import ContinuedRecurrence
 from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.traced.operations import operate
@@ -181,8 +182,7 @@ class StatesApart(_Popnn, _LSTM):  # type: ignore[misc]
 
         ``dropout_seed``, ``implementation`` and ``unroll`` have no effect.
         """
-        arguments = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
-        super().__init__(**arguments, **kwargs)
+        super().__init__(**arguments_in(locals()), **kwargs)
 
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
         """Return the shapes of both states."""
@@ -251,8 +251,7 @@ class PopnnGRU(_Popnn, _GRU):  # type: ignore[misc]
 
         ``dropout_seed``, ``implementation`` and ``unroll`` have no effect.
         """
-        arguments = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
-        super().__init__(**arguments, **kwargs)
+        super().__init__(**arguments_in(locals()), **kwargs)
 
     def state_shape(self, batch_size: int) -> list[int]:
         """Return the state's shape."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ipusim.api import layers
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.executable import shared_name
-from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.node import Graph, Output
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.observed import Form, form_of
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
@@ -153,12 +153,12 @@ class _StageChain:
             on_chain, side_tensors = inputs, []
         earlier = None
         if isinstance(layer.layer, layers.Add) and len(side_tensors) == 1:
-            earlier = self._layer_of_node.get(self._source(side_tensors[0]).node)
+            earlier = self._layer_of_node.get(self._view.source(side_tensors[0]).node)
             side_tensors = side_tensors if earlier is None else []
-        sources = {self._source(tensor) for tensor in on_chain}
+        sources = {self._view.source(tensor) for tensor in on_chain}
         if len(sources) != 1 or (side_tensors and not is_loss):
             raise NotLayersError(f"stage {self.name!r} runs layers that are not one after the other")
-        labels = [self._source(tensor, _SAME_LABELS) for tensor in side_tensors]
+        labels = [self._view.source(tensor, _SAME_LABELS) for tensor in side_tensors]
         if is_loss and any(tensor not in self._input_forms for tensor in labels):
             raise NotLayersError(f"stage {self.name!r} computes the labels of its loss")
         (source,) = sources
@@ -182,7 +182,7 @@ class _StageChain:
         self.layers.append(Chained(layers.Flatten(), scope, (), Form(shape, self._type_of(tensor))))
 
     def _type_of(self, tensor: Output) -> Any:
-        source = self._source(tensor)
+        source = self._view.source(tensor)
         return (self._input_forms.get(source) or self._view.form(source)).dtype
 
     def _inputs(self, layer: FoundLayer) -> list[Output]:
@@ -204,19 +204,12 @@ class _StageChain:
         node_names.add(node.name)
         return any(self._is_data(operand, node_names) for operand in node.inputs)
 
-    def _source(self, tensor: Output, views: Collection[str] = VIEWS) -> Output:
-        """Follow operations that make views, back to the original tensor."""
-        node = self._view.node(tensor)
-        while node is not None and node.type in views:
-            tensor = node.inputs[0]
-            node = self._view.node(tensor)
-        return tensor
-
     def _is_from(self, tensor: Output, end: frozenset[str] | None) -> bool:
         """Tell whether a tensor is a view of the chain's end: a layer's output, or the stage's input."""
         if end is None:
             return (
-                self.input_index is not None and self._source(tensor) == self.observed.stage_cut.takes[self.input_index]
+                self.input_index is not None
+                and self._view.source(tensor) == self.observed.stage_cut.takes[self.input_index]
             )
         node = self._view.node(tensor)
         while node is not None and node.name not in end and node.type in VIEWS:
@@ -257,14 +250,10 @@ def _scoped_name(graph: Graph, view: PassView, layer: FoundLayer) -> str:
     if (
         scopes
         and scopes[-1][:1].isupper()
-        and scopes[-1].partition("_")[0] in _spellings_of_type(graph.nodes[layer.name])
+        and scopes[-1].partition("_")[0] in (graph.nodes[layer.name].type, graph.nodes[layer.name].type.lower())
     ):
         scopes[-1] = kind  # replaces the scope of a TensorFlow function
     return "/".join(scopes) or kind
-
-
-def _spellings_of_type(node: Node) -> tuple[str, ...]:
-    return node.type, node.type.lower()
 
 
 def _check_shared_variables(chain: Sequence[Sequence[Chained]]) -> None:

@@ -178,22 +178,21 @@ class FixedWidthBins:
 
     levels: int
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+    def forward(self, *arrays: Array) -> tuple[Array, ...]:
         """Return the levels."""
         (values,) = arrays
-        return (np.linspace(values.min(), values.max(), self.levels, dtype=values.dtype),), None
+        return (np.linspace(values.min(), values.max(), self.levels, dtype=values.dtype),)
 
-    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array]) -> Work:
         """Return the work: minimum, maximum, then product and sum per level."""
         (values,) = arrays
         size = values.dtype.itemsize
-        work = Work(
+        return Work(
             vector=VectorWork(2 * self.levels, reductions=2 * values.size),
             sram_bytes=(2 * values.size + self.levels) * size,
             itemsize=size,
             compute_sets=2 * 2 + 1,
         )
-        return LayerCost(work, Work(itemsize=size))
 
 
 @dataclass(frozen=True)
@@ -208,24 +207,23 @@ class Histogram:
 
     absolute: bool
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+    def forward(self, *arrays: Array) -> tuple[Array, ...]:
         """Return (levels + 1,) counts in float32, like popops with ``useFloatArithmetic``."""
         values, levels, old_counts = arrays
         bins = np.searchsorted(levels, np.abs(values) if self.absolute else values, side="right")
-        return (old_counts + np.bincount(bins, minlength=len(levels) + 1).astype(np.float32),), None
+        return (old_counts + np.bincount(bins, minlength=len(levels) + 1).astype(np.float32),)
 
-    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array]) -> Work:
         """Return the work: compare values with levels, then sum the tiles' counts."""
         values, levels, old_counts = arrays
         size = values.dtype.itemsize
-        work = Work(
+        return Work(
             vector=VectorWork(values.size * (levels.size + self.absolute) + old_counts.size, reductions=values.size),
             sram_bytes=(values.size + levels.size) * size + 2 * old_counts.nbytes,
             exchange_bytes=levels.nbytes,
             itemsize=size,
             compute_sets=1 + 2,
         )
-        return LayerCost(work, Work(itemsize=size))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,11 @@ from ipusim.base.errors import ProgramTypeError
 from ipusim.ipu.runtime import checks
 
 
+def arguments_in(scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a constructor from its ``locals()``, without further keyword arguments."""
+    return {name: value for name, value in scope.items() if name not in ("self", "cls", "kwargs", "__class__")}
+
+
 def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
     """Raise ProgramTypeError, like Graphcore's loops, if a function does not take given arguments."""
     try:

@@ -136,8 +136,6 @@ def numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
     return result
 
 
-def as_results(value: Any) -> tuple[Any, ...]:
-    """Return a function's results as a tuple; None gives an empty tuple."""
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
+def as_list(values: Any) -> list[Any]:
+    """Return a function's result as a list; an empty list for None."""
+    return list(values) if isinstance(values, tuple | list) else [] if values is None else [values]

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from ipusim.api import machine, runs
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime import checks, hosts
 from ipusim.ipu.runtime.host_strategy import strategy
 
 tf = load()
@@ -72,8 +72,7 @@ def cluster_config() -> ClusterConfig:
 
 def cluster_of(strategy: Any) -> ClusterConfig:
     """Return simulated hosts as a strategy's workers; host 0 is the chief."""
-    host, resolver = machine.this_host(), getattr(strategy, "cluster_resolver", None)
-    rank, count = (0, 1) if host is None else (host.rank, host.count)
+    resolver, rank, count = getattr(strategy, "cluster_resolver", None), hosts.rank(), hosts.size()
     if resolver is None:
         return ClusterConfig(tf.train.ClusterSpec({}), _WORKER, rank, "", 0, count, rank == 0)
     spec = resolver.cluster_spec()
@@ -147,10 +146,9 @@ class TFConfigClusterResolver:
 
     def __init__(self) -> None:
         """Read the variable."""
-        host = machine.this_host()
-        rank, count = (0, 1) if host is None else (host.rank, host.count)
+        rank, count = hosts.rank(), hosts.size()
         cluster = cluster_spec().as_dict()
-        if not cluster and host is not None:
+        if not cluster and machine.this_host() is not None:
             cluster = {"worker": [f"host{number}" for number in range(count)]}
         tasks = [(kind, index) for kind in (_CHIEF, _WORKER) for index in range(len(cluster.get(kind, ())))]
         if cluster and len(tasks) != count:

@@ -76,7 +76,7 @@ class BeamSearch:
     blank: int
     log_probabilities: bool
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+    def forward(self, *arrays: Array) -> tuple[Array, ...]:
         """Return negative log probabilities, lengths, and labels padded with -1, in int32."""
         scores, steps = arrays
         x = scores.astype(np.result_type(scores, np.float32))
@@ -90,7 +90,7 @@ class BeamSearch:
             for path, (result, score) in enumerate(self._search(x[sample, :count])):
                 losses[sample, path], lengths[sample, path] = -score, len(result)
                 labels[sample, path, : len(result)] = result
-        return (losses, lengths, labels), None
+        return losses, lengths, labels
 
     def _search(self, scores: Array) -> list[tuple[tuple[int, ...], float]]:
         """Return the most likely label sequences with log probabilities, best first."""
@@ -136,7 +136,7 @@ class BeamSearch:
         blank, label = (np.array([item[n] for item in survivors], row.dtype) for n in (1, 2))
         return [item for item, _, _ in survivors], blank, label
 
-    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array]) -> Work:
         """Return the work of extending beams by classes and selecting the most likely.
 
         An extension costs a sum, a logarithm of a sum of two exponentials, and a share of the selection. A time step
@@ -146,14 +146,13 @@ class BeamSearch:
         batch, steps, classes = scores.shape
         size, candidates = scores.dtype.itemsize, batch * steps * self.width * classes
         softmax = VectorWork(1, reductions=2, transcendentals=1) * (not self.log_probabilities)
-        work = Work(
+        return Work(
             vector=candidates * VectorWork(4, reductions=1, transcendentals=2) + scores.size * softmax,
             sram_bytes=(scores.size + 2 * candidates) * size,
             exchange_bytes=candidates * size,
             itemsize=size,
             compute_sets=4 * steps + 5 * (not self.log_probabilities),
         )
-        return LayerCost(work, Work(itemsize=size))
 
 
 #: Position in Graphcore's kernel, per gate of ipusim's layer (popnn/LstmDef.hpp, popnn/GruDef.hpp).

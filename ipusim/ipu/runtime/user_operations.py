@@ -49,7 +49,7 @@ class UserOperation:
         """Return the results; raises ModelError for unexpected results and errors of ``run``."""
         with functions.Failing(f"user operation {self.name!r}"):
             outcome = self.run(*arrays, attributes=self.attributes)
-        result = tuple(map(np.asarray, checks.as_results(outcome)))
+        result = tuple(map(np.asarray, checks.as_list(outcome)))
         forms = [(item.dtype, item.shape) for item in result]
         if forms != list(self.outputs):
             raise ModelError(

@@ -17,13 +17,14 @@ from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import entry_of, value_of
 from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.graph.tracing import is_fed_by_session, variable_name
+from ipusim.ipu.graph.tracing import initializers, names_since, variable_name
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import ONE_PIPELINE
 from ipusim.ipu.traced.collectives import CollectiveMark
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.loops import add_iteration
-from ipusim.ipu.traced.pipelines import CLAIMED, as_list
+from ipusim.ipu.traced.pipelines import CLAIMED
 from ipusim.ipu.traced.queues import Infeed
 from ipusim.ipu.traced.sessions import FAILURES, LOCK, RunningSession, session_token
 
@@ -51,7 +52,7 @@ def compile_computation(
     scope = tf.compat.v1.get_variable_scope()
     with tf.compat.v1.variable_scope(scope, use_resource=True):
         outcome = computation(*inputs)
-    tensors = [tf.convert_to_tensor(value) for value in as_list(outcome) if not isinstance(value, tf.Operation)]
+    tensors = [tf.convert_to_tensor(value) for value in checks.as_list(outcome) if not isinstance(value, tf.Operation)]
     if values := _values_of_iteration(graph, start):
         queue = add_iteration(
             start, tensors, options, next((value for value in values if isinstance(value, Infeed)), None)
@@ -84,10 +85,8 @@ class Computation:
             ProgramError: if the computation has several pipelines (Graphcore's message).
         """
         variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
-        initial = {variable.initializer.name for variable in variables if variable.initializer is not None}
-        claimed = CLAIMED.get(graph, set()) | initial
         self._tensors, self._nodes = list(tensors), read_graph(graph)
-        part = {node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)} - claimed
+        part = set(names_since(graph, start)) - CLAIMED.get(graph, set()) - initializers()
         effects = [name for name, node in self._nodes.nodes.items() if name in part and runs_for_effect(node)]
         fetches = [output_of(tensor) for tensor in tensors]
         self._executable = Executable(self._nodes, [], fetches, effects, part)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -52,14 +53,15 @@ _NO_OTHER_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {}
 def events_of(session: Any) -> list[str]:
     """Return a session's program runs as JSON events, and forget the runs."""
     return [
-        json.dumps({"type": "EXECUTE", "module_name": name, "execution_report": _report(timeline)})
+        json.dumps(
+            {
+                "type": "EXECUTE",
+                "module_name": name,
+                "execution_report": json.dumps(analysis.run_times_of(timeline).times_dict()),
+            }
+        )
         for name, timeline in _RUNS.pop(session, ())
     ]
-
-
-def _report(timeline: Timeline) -> str:
-    """Return a run's times as JSON text."""
-    return json.dumps(analysis.run_times_of(timeline).times_dict())
 
 
 @dataclass(eq=False)
@@ -202,7 +204,7 @@ class DeviceProgram:
         exchanges = () if self._host is None else self._host.settle()
         if self._has_host_variables and bytes_updated:
             exchanges = (*exchanges, *pricing.weight_copies(bytes_updated))
-        sink = None if self._outfeed is None else lambda element: self._add_to_outfeed(runner, element)
+        sink = None if self._outfeed is None else partial(self._outfeed.add, runner.session)
         with self._receiving_enqueues(runner.session, session.job.system.replicas):
             timeline = session.run(sink=sink, before=exchanges)
         self.timelines[runner.session] = timeline
@@ -227,10 +229,6 @@ class DeviceProgram:
         finally:
             for queue in self._queues:
                 queue.receive(None, 1)
-
-    def _add_to_outfeed(self, runner: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
-        assert self._outfeed is not None
-        self._outfeed.add(runner.session, element)
 
     def _share_first_variables(self, session: Session) -> None:
         """Give every host the first host's variables before the first training run on several hosts."""

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, Final
-from weakref import finalize
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
-from ipusim.ipu.graph.registry import Entry, entry_of, forget_token, register_token, value_of
+from ipusim.ipu.graph.registry import Entry, entry_of, register_token, value_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.bodies import program_of_body
 from ipusim.ipu.traced.device_program import DeviceProgram
@@ -28,7 +26,6 @@ from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
 
-_TOKEN_NUMBERS: Final = count()
 #: Dtype of handles in nodes.
 _HANDLE_DTYPE: Final = np.dtype(object)
 #: Maximum number of iterations: ipusim counts iterations before a loop begins.
@@ -119,16 +116,8 @@ def _program_node(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, 
     body, carried, outside = _as_body(graph, loop, infeed, counter.internal_places, owner)
     program = program_of_body(loop.node.name, body, set(body.nodes), options, infeed, list(carried.values()))
     runner = _Runner(loop, program, infeed, carried, outside, counter)
-    entry = Entry(runner.kernel, effect=True, invoked=True, value=program)
-    return replace(loop.node, type="PyFunc", attributes=_token_attributes(entry, owner))
-
-
-def _token_attributes(entry: Entry, owner: Any) -> dict[str, str]:
-    """Register an entry until its owner disappears; return the node attributes that find the entry."""
-    token = f"ipusim:loop:{next(_TOKEN_NUMBERS)}"
-    register_token(token, entry)
-    finalize(owner, forget_token, token)
-    return {"token": token}
+    entry = Entry(lambda _: runner.run, effect=True, invoked=True, value=program)
+    return replace(loop.node, type="PyFunc", attributes={"token": register_token(entry, owner)})
 
 
 def _takes_element(node: Node) -> bool:
@@ -178,7 +167,7 @@ def _as_body(
 def _dequeue(node: Node, infeed: Infeed, owner: Any) -> Node:
     """Return the node that reads an iterator's element, changed to a node that takes an element from a queue."""
     entry = Entry(lambda _iterator_place: infeed.pull, effect=True, value=infeed)
-    return replace(node, type="PyFunc", attributes=_token_attributes(entry, owner), inputs=())
+    return replace(node, type="PyFunc", attributes={"token": register_token(entry, owner)}, inputs=())
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +177,7 @@ class _Counter:
     Attributes:
         places: places of deciding values, on which the end of the loop depends.
         internal_places: places of deciding values used only for the next deciding values.
-        condition: computes from the deciding values whether the loop continues.
+        condition: computes from deciding values whether loops continue.
         next_values: computes the next deciding values.
     """
 
@@ -271,13 +260,8 @@ class _Runner:
             ),
             None,
         )
-        self._has_one_value = len(loop.body.outputs) == 1
 
-    def kernel(self, _: Node) -> Callable[..., Any]:
-        """Return the kernel of the loop's node."""
-        return self._run
-
-    def _run(self, invocation: Invocation, *values: Any) -> Any:
+    def run(self, invocation: Invocation, *values: Any) -> Any:
         """Return the loop's values after the last iteration."""
         results = list(values)
         iterations, state = self._counter.count(invocation, values)
@@ -293,4 +277,4 @@ class _Runner:
                 results[place] = value
         for place, value in state.items():
             results[place] = value
-        return results[0] if self._has_one_value else tuple(results)
+        return tuple(results)

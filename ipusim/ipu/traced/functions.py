@@ -12,7 +12,7 @@ from ipusim.base.errors import EndOfDataError
 from ipusim.ipu.graph.executable import Executable, Invocation
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Node, Variable
-from ipusim.ipu.graph.reading import handle_name, is_variable_handle, read_graph
+from ipusim.ipu.graph.reading import assign_handle, handle_name, is_variable_handle, read_graph, read_handle
 from ipusim.ipu.graph.registry import Kernel, register
 from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
@@ -93,7 +93,7 @@ class ConcreteProgram:
         ]  # Python numbers are constants of the function
         values = [self._value(tensor) for tensor in (*argument_tensors[: self._argument_count], *self._captured)]
         with LOCK, np.errstate(all="ignore"):
-            variables = {name: Variable(name, self._read(name)) for name in self._handles}
+            variables = {name: Variable(name, read_handle(handle)) for name, handle in self._handles.items()}
             tables = [(table, Variable("", table.variable.numpy())) for table in self._tables]
             for table, variable in tables:
                 table.connect(EAGER, variable)
@@ -103,7 +103,7 @@ class ConcreteProgram:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
             for name, variable in variables.items():
                 if variable.assigned:
-                    self._assign(name, variable.value)
+                    assign_handle(self._handles[name], variable.value)
             for table, variable in tables:
                 if variable.assigned:
                     table.variable.assign(variable.value)
@@ -117,21 +117,8 @@ class ConcreteProgram:
         """Return a tensor as an array; iterators stay unchanged."""
         return tensor if tensor.dtype in (tf.resource, tf.variant) else tf.convert_to_tensor(tensor).numpy()
 
-    def _read(self, name: str) -> Any:
-        handle = self._handles[name]
-        dtype = handle._handle_data.shape_and_type[0].dtype
-        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy()
-
-    def _assign(self, name: str, value: Any) -> None:
-        tf.raw_ops.AssignVariableOp(resource=self._handles[name], value=tf.constant(np.asarray(value)))
-
 
 @register("IteratorGetNext", effect=True)
 def _next_element(node: Node) -> Kernel:
     """Take the next element of a host iterator."""
-
-    def run(iterator: Any) -> Any:
-        values = next_element(iterator, node)
-        return values[0] if len(values) == 1 else tuple(values)
-
-    return run
+    return lambda iterator: tuple(next_element(iterator, node))

@@ -14,11 +14,12 @@ from ipusim.ipu.graph.executable import Executable, Invocation
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.graph.tracing import is_fed_by_session
+from ipusim.ipu.graph.tracing import initializers, names_since
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.runtime.devices import exclusive_program
 from ipusim.ipu.traced.bodies import program_of_body
-from ipusim.ipu.traced.pipelines import CLAIMED, add_program, as_list
+from ipusim.ipu.traced.pipelines import CLAIMED, add_program
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 
 tf = load()
@@ -67,10 +68,10 @@ def add_loop(
     if infeed is not None:
         element = infeed.dequeue()
         keywords = dict(element) if isinstance(element, Mapping) else {}
-        values += [] if keywords else as_list(element)
+        values += [] if keywords else checks.as_list(element)
     check_takes("body", body, values, keywords)
     with exclusive_program("loop"):
-        results = [result for result in as_list(body(*values, **keywords)) if result is not None]
+        results = [result for result in checks.as_list(body(*values, **keywords)) if result is not None]
     tensors = [tf.convert_to_tensor(result) for result in results if not isinstance(result, tf.Operation)]
     if carried and len(tensors) != len(carried):
         raise ProgramError(
@@ -114,11 +115,10 @@ class _ComputationResults(Outfeed):
 
 
 def _claim(graph: Any, start: int) -> set[str]:
-    """Claim operations from number ``start`` on for a program; return names without initializers."""
-    names = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
-    variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
+    """Claim operations from number ``start`` on for programs; return names without initializers."""
+    names = names_since(graph, start)
     CLAIMED.setdefault(graph, set()).update(names)
-    return set(names) - {variable.initializer.name for variable in variables}
+    return set(names) - initializers()
 
 
 def _add_program(

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Array, LayerCost, Work, layers
+from ipusim.api import Array, LayerCost, layers
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry, Price
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
 #: TensorFlow's table of the Python functions that host nodes call, by token.
-_HOST_FUNCTIONS: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
+HOST_FUNCTIONS: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
 #: Dtype and static shape of a tensor.
 Form = tuple[Any, Any]
 
@@ -39,23 +39,18 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
     argnums = [number for number, tensor in enumerate(arguments) if tensor.dtype.is_floating]
     count = len(arguments)
 
-    def price_forward(values: Sequence[Any], _: Collection[int]) -> Work:
-        work: Work = operation.cost(_arrays(values), argnums).forward
-        return work
+    def price_forward(values: Sequence[Any], _: Collection[int]) -> Any:
+        return operation.cost(_arrays(values), argnums).forward
 
-    def price_backward(values: Sequence[Any], read_indices: Collection[int]) -> Work:
-        cost = operation.cost(_arrays(values[:count]), [argnums[number] for number in sorted(read_indices)])
-        work: Work = cost.backward
-        return work
+    def price_backward(values: Sequence[Any], read_indices: Collection[int]) -> Any:
+        return operation.cost(_arrays(values[:count]), [argnums[number] for number in sorted(read_indices)]).backward
 
-    def forward(*arrays: Array) -> tuple[Array, ...]:
-        results: tuple[Array, ...] = operation.forward(*arrays)[0]
-        return results
+    def forward(*arrays: Array) -> Any:
+        return operation.forward(*arrays)[0]
 
-    def backward(*arrays: Array) -> Sequence[Array]:
+    def backward(*arrays: Array) -> Any:
         values, gradients = arrays[:count], arrays[count:]
-        input_gradients: Sequence[Array] = operation.backward(operation.forward(*values)[1], gradients, argnums)
-        return input_gradients
+        return operation.backward(operation.forward(*values)[1], gradients, argnums)
 
     def call(*values: Any) -> Any:
         results = add_function(forward, values, forms, name, price_forward)
@@ -76,18 +71,14 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
 
 
 def operate_without_gradient(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name: str) -> list[Any]:
-    """Add the node of an operation without gradient; see :func:`operate`.
+    """Add the node of an operation without gradient, whose ``cost`` is the work; see :func:`operate`.
 
     Returns:
         Result tensors, or only the operation in a list if ``forms`` is empty.
     """
 
-    def price(values: Sequence[Any], _: Collection[int]) -> Work:
-        work: Work = operation.cost(_arrays(values), ()).forward
-        return work
-
     arguments = [tf.stop_gradient(tf.convert_to_tensor(tensor)) for tensor in tensors]
-    results = add_function(lambda *arrays: operation.forward(*arrays)[0], arguments, forms, name, price)
+    results = add_function(operation.forward, arguments, forms, name, lambda values, _: operation.cost(_arrays(values)))
     return results if not forms else [tf.stop_gradient(result) for result in results]
 
 
@@ -112,8 +103,7 @@ def add_function(
     """
 
     def run(*arrays: Any) -> Any:
-        values = [np.asarray(value) for value in function(*map(np.asarray, arrays))]
-        return values[0] if len(values) == 1 else tuple(values) or None
+        return tuple(np.asarray(value) for value in function(*map(np.asarray, arrays)))
 
     if tf.executing_eagerly():
         outcome = function(*(tensor.numpy() for tensor in tensors))
@@ -126,7 +116,7 @@ def add_function(
 
 def let_host_run(node: Any, function: Callable[..., Any]) -> None:
     """Let TensorFlow call a function when the host runs a node."""
-    _HOST_FUNCTIONS._funcs[node.get_attr("token").decode()] = function
+    HOST_FUNCTIONS._funcs[node.get_attr("token").decode()] = function
     node.graph._ipusim_functions = [
         *getattr(node.graph, "_ipusim_functions", ()),
         function,

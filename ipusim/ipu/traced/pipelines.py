@@ -61,7 +61,7 @@ def add_program(
         count = executions(results)
         if count != 0:
             results = program.run(invocation, invocation.session, values, count)
-        return results[0] if len(results) == 1 else tuple(results) or None
+        return tuple(results)
 
     graph = tf.compat.v1.get_default_graph()
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
@@ -92,7 +92,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Sending:
-    """Selection of the last stage's results for the outfeed.
+    """Selection of a last stage's results for outfeeds.
 
     Attributes:
         loss: whether to send the loss instead of the results.
@@ -207,7 +207,7 @@ class _StageTraces:
             with tracer.feed():
                 element = infeed.dequeue()
             keywords = dict(element) if isinstance(element, Mapping) else {}
-            values += [] if keywords else as_list(element)
+            values += [] if keywords else checks.as_list(element)
         result: Any = None
         for functions in stages:
             outputs: list[Any] = []
@@ -346,14 +346,9 @@ def _tensors(result: Any) -> list[Any]:
     """Return a stage's results without operations, as tensors or dictionaries of tensors."""
     return [
         tf.nest.map_structure(tf.convert_to_tensor, value)
-        for value in as_list(result)
+        for value in checks.as_list(result)
         if value is not None and not isinstance(value, tf.Operation)
     ]
-
-
-def as_list(values: Any) -> list[Any]:
-    """Return a function's result as a list; an empty list for None."""
-    return list(values) if isinstance(values, tuple | list) else [] if values is None else [values]
 
 
 def outside_of(step: TracedStep) -> tuple[Output, ...]:

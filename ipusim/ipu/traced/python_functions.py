@@ -10,10 +10,9 @@ import numpy as np
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import PYTHON_FUNCTION_TYPES, Kernel, register
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.traced.operations import HOST_FUNCTIONS
 
 tf = load()
-#: TensorFlow's table of functions behind ``numpy_function`` and ``py_function``.
-_FUNCTIONS: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
 #: Context manager in which TensorFlow runs operations at once.
 _EAGER_MODE: Final = import_module("tensorflow.python.eager.context").eager_mode
 
@@ -22,7 +21,7 @@ _EAGER_MODE: Final = import_module("tensorflow.python.eager.context").eager_mode
 def _call(node: Node) -> Kernel:
     """Call the program's function on arrays, or on eager tensors if ``py_function`` added the node."""
     token, dtypes = node.attributes["token"], node.output_types
-    function = _FUNCTIONS._funcs[token]
+    function = HOST_FUNCTIONS._funcs[token]
 
     def run(*values: Any) -> Any:
         if node.type == "EagerPyFunc":
@@ -32,7 +31,6 @@ def _call(node: Node) -> Kernel:
         else:
             outcome = function(*map(np.asarray, values))
             arrays = list(outcome) if isinstance(outcome, tuple | list) else [outcome]
-        results = [np.asarray(array, dtype) for array, dtype in zip(arrays, dtypes, strict=False)]
-        return results[0] if len(results) == 1 else tuple(results) or None
+        return tuple(np.asarray(array, dtype) for array, dtype in zip(arrays, dtypes, strict=False))
 
     return run

@@ -104,12 +104,7 @@ class Infeed:
 
     def _dequeue_kernel(self, _: Any) -> Any:
         """Return the kernel for a dequeue outside pipelines and loops."""
-
-        def take() -> Any:
-            values = self.pull()
-            return values[0] if len(values) == 1 else tuple(values)
-
-        return take
+        return lambda: tuple(self.pull())
 
 
 def elements_anew(dataset: Any, function: Callable[[Iterator[Sequence[Array]]], Any]) -> Any:

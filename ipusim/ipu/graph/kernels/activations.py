@@ -10,8 +10,7 @@ from scipy import special
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import in_float32, widened
 from ipusim.ipu.graph.kernels.selection import select, select_gradient
-from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.registry import Kernel, kernel
 
 #: SELU's constants (Klambauer et al. 2017).
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -52,19 +51,17 @@ _FUNCTIONS: Final[dict[str, Kernel]] = {
     "SoftsignGrad": lambda grad, x: grad / np.square(np.abs(x) + x.dtype.type(1)),
 }
 for _types, _function in _FUNCTIONS.items():
-    register_function(_types, _function)
+    kernel(_types)(_function)
 
 
-@register("LeakyRelu")
-def _leaky_relu(node: Node) -> Kernel:
-    slope = node.attributes["alpha"]
-    return lambda x: select(x > 0, x, x * x.dtype.type(slope))
+@kernel("LeakyRelu", "alpha")
+def _leaky_relu(slope: float, x: Array) -> Any:
+    return select(x > 0, x, x * x.dtype.type(slope))
 
 
-@register("LeakyReluGrad")
-def _leaky_relu_gradient(node: Node) -> Kernel:
-    slope = node.attributes["alpha"]
-    return lambda grad, x: select(x > 0, grad, grad * grad.dtype.type(slope))
+@kernel("LeakyReluGrad", "alpha")
+def _leaky_relu_gradient(slope: float, grad: Array, x: Array) -> Any:
+    return select(x > 0, grad, grad * grad.dtype.type(slope))
 
 
 def softmax(x: Array) -> Any:
@@ -80,41 +77,33 @@ def log_softmax(x: Array) -> Array:
     return np.asarray(shifted - np.log(np.add.reduce(np.exp(shifted), axis=-1, keepdims=True)))
 
 
-register_function("Softmax", in_float32(softmax))
-register_function("LogSoftmax", in_float32(log_softmax))
+kernel("Softmax")(in_float32(softmax))
+kernel("LogSoftmax")(in_float32(log_softmax))
 
 
-@register("SparseSoftmaxCrossEntropyWithLogits")
-def _sparse_cross_entropy(node: Node) -> Kernel:
+@kernel("SparseSoftmaxCrossEntropyWithLogits")
+def _sparse_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
     """Return losses for integer labels, and their gradient; both are NaN for labels outside the classes."""
-
-    def run(logits: Array, labels: Array) -> tuple[Array, Array]:
-        wide = widened(logits)
-        log_probabilities = log_softmax(wide)
-        rows = np.arange(len(labels))
-        valid = (labels >= 0) & (labels < logits.shape[-1])
-        label_indices = np.where(valid, labels, 0)
-        losses = -log_probabilities[rows, label_indices]
-        gradient = np.exp(log_probabilities)
-        gradient[rows, label_indices] -= 1
-        if not valid.all():
-            losses = np.where(valid, losses, np.nan)
-            gradient[~valid] = np.nan
-        return losses.astype(logits.dtype), gradient.astype(logits.dtype)
-
-    return run
+    wide = widened(logits)
+    log_probabilities = log_softmax(wide)
+    rows = np.arange(len(labels))
+    valid = (labels >= 0) & (labels < logits.shape[-1])
+    label_indices = np.where(valid, labels, 0)
+    losses = -log_probabilities[rows, label_indices]
+    gradient = np.exp(log_probabilities)
+    gradient[rows, label_indices] -= 1
+    if not valid.all():
+        losses = np.where(valid, losses, np.nan)
+        gradient[~valid] = np.nan
+    return losses.astype(logits.dtype), gradient.astype(logits.dtype)
 
 
-@register("SoftmaxCrossEntropyWithLogits")
-def _cross_entropy(node: Node) -> Kernel:
+@kernel("SoftmaxCrossEntropyWithLogits")
+def _cross_entropy(logits: Array, labels: Array) -> tuple[Any, Any]:
     """Return losses for labels that are distributions over classes, and their gradient."""
-
-    def run(logits: Array, labels: Array) -> tuple[Any, Any]:
-        logits, labels = np.broadcast_arrays(logits, labels)
-        wide = widened(logits)
-        log_probabilities = log_softmax(wide)
-        products = np.where(labels == 0, wide.dtype.type(0), labels * log_probabilities)
-        gradient = np.exp(log_probabilities) - labels
-        return (-np.add.reduce(products, axis=-1)).astype(logits.dtype), gradient.astype(logits.dtype)
-
-    return run
+    logits, labels = np.broadcast_arrays(logits, labels)
+    wide = widened(logits)
+    log_probabilities = log_softmax(wide)
+    products = np.where(labels == 0, wide.dtype.type(0), labels * log_probabilities)
+    gradient = np.exp(log_probabilities) - labels
+    return (-np.add.reduce(products, axis=-1)).astype(logits.dtype), gradient.astype(logits.dtype)

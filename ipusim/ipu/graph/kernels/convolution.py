@@ -9,9 +9,7 @@ import numpy as np
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
 from ipusim.ipu.graph.kernels.shaping import int_tuple
-from ipusim.ipu.graph.kernels.windows import Windows
-from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register
+from ipusim.ipu.graph.kernels.windows import Windows, over_windows
 
 #: Maximum bytes of copied windows, within a processor's cache.
 _PATCH_BYTES: Final = 4 * 2**20
@@ -41,22 +39,17 @@ def _split_channels(x: Array, groups: int) -> list[Array]:
     return [x] if groups == 1 else np.split(x, groups, -1)
 
 
-@register("Conv2D Conv3D")
-def _convolution(node: Node) -> Kernel:
-    windows, dtype = Windows.of_node(node), node.output_types[0]
-
-    def run(images: Array, kernel: Array) -> Array:
-        x, w = windows.channels_last(widened(images)), widened(kernel)
-        size, groups = w.shape[:-2], x.shape[-1] // w.shape[-2]
-        positions = windows.window_counts(x.shape[1:-1], size)
-        parts = [
-            _product_of_patches(windows, part, size, block.reshape(-1, block.shape[-1]))
-            for part, block in zip(_split_channels(x, groups), _split_channels(w, groups), strict=True)
-        ]
-        result = parts[0] if groups == 1 else np.concatenate(parts, -1)
-        return windows.as_node_layout(result.reshape(x.shape[0], *positions, w.shape[-1])).astype(dtype, copy=False)
-
-    return run
+@over_windows("Conv2D Conv3D")
+def _convolution(windows: Windows, images: Array, kernel: Array) -> Array:
+    x, w = windows.channels_last(widened(images)), widened(kernel)
+    size, groups = w.shape[:-2], x.shape[-1] // w.shape[-2]
+    positions = windows.window_counts(x.shape[1:-1], size)
+    parts = [
+        _product_of_patches(windows, part, size, block.reshape(-1, block.shape[-1]))
+        for part, block in zip(_split_channels(x, groups), _split_channels(w, groups), strict=True)
+    ]
+    result = parts[0] if groups == 1 else np.concatenate(parts, -1)
+    return windows.as_node_layout(result.reshape(x.shape[0], *positions, w.shape[-1])).astype(images.dtype, copy=False)
 
 
 def _kernel_gradient(windows: Windows, x: Array, shape: tuple[int, ...], grad: Array) -> Array:
@@ -70,7 +63,7 @@ def _kernel_gradient(windows: Windows, x: Array, shape: tuple[int, ...], grad: A
 
 
 def _image_gradient(windows: Windows, shape: tuple[int, ...], w: Array, grad: Array) -> Array:
-    """Return the gradient for images of a given shape; all arrays have channels last."""
+    """Return the gradient for images of given shape; all arrays have channels last."""
     size, groups = w.shape[:-2], shape[-1] // w.shape[-2]
     parts = []
     for block, arriving in zip(_split_channels(w, groups), _split_channels(grad, groups), strict=True):
@@ -83,64 +76,39 @@ def _image_gradient(windows: Windows, shape: tuple[int, ...], w: Array, grad: Ar
     return np.concatenate(parts, -1)
 
 
-@register("Conv2DBackpropFilter Conv3DBackpropFilterV2")
-def _convolution_kernel_gradient(node: Node) -> Kernel:
-    windows, dtype = Windows.of_node(node), node.output_types[0]
-
-    def run(images: Array, shape: Array, grad: Array) -> Array:
-        x, arriving = windows.channels_last(widened(images)), windows.channels_last(widened(grad))
-        return _kernel_gradient(windows, x, int_tuple(shape), arriving).astype(dtype, copy=False)
-
-    return run
+@over_windows("Conv2DBackpropFilter Conv3DBackpropFilterV2")
+def _convolution_kernel_gradient(windows: Windows, images: Array, shape: Array, grad: Array) -> Array:
+    x, arriving = windows.channels_last(widened(images)), windows.channels_last(widened(grad))
+    return _kernel_gradient(windows, x, int_tuple(shape), arriving).astype(grad.dtype, copy=False)
 
 
-@register("Conv2DBackpropInput Conv3DBackpropInputV2")
-def _convolution_image_gradient(node: Node) -> Kernel:
-    windows, dtype = Windows.of_node(node), node.output_types[0]
-
-    def run(shape: Array, kernel: Array, grad: Array) -> Array:
-        result = _image_gradient(windows, windows.sizes(shape), widened(kernel), windows.channels_last(widened(grad)))
-        return windows.as_node_layout(result).astype(dtype, copy=False)
-
-    return run
+@over_windows("Conv2DBackpropInput Conv3DBackpropInputV2")
+def _convolution_image_gradient(windows: Windows, shape: Array, kernel: Array, grad: Array) -> Array:
+    result = _image_gradient(windows, windows.sizes(shape), widened(kernel), windows.channels_last(widened(grad)))
+    return windows.as_node_layout(result).astype(grad.dtype, copy=False)
 
 
-@register("DepthwiseConv2dNative")
-def _depthwise(node: Node) -> Kernel:
-    windows, dtype = Windows.of_node(node), node.output_types[0]
-
-    def run(images: Array, kernel: Array) -> Array:
-        x, w = windows.channels_last(widened(images)), widened(kernel)
-        result = np.einsum("npqcij,ijcm->npqcm", windows.views(x, w.shape[:2]), w, optimize=True)
-        return windows.as_node_layout(result.reshape(*result.shape[:3], -1)).astype(dtype, copy=False)
-
-    return run
+@over_windows("DepthwiseConv2dNative")
+def _depthwise(windows: Windows, images: Array, kernel: Array) -> Array:
+    x, w = windows.channels_last(widened(images)), widened(kernel)
+    result = np.einsum("npqcij,ijcm->npqcm", windows.views(x, w.shape[:2]), w, optimize=True)
+    return windows.as_node_layout(result.reshape(*result.shape[:3], -1)).astype(images.dtype, copy=False)
 
 
-@register("DepthwiseConv2dNativeBackpropFilter")
-def _depthwise_kernel_gradient(node: Node) -> Kernel:
-    windows, dtype = Windows.of_node(node), node.output_types[0]
-
-    def run(images: Array, shape: Array, grad: Array) -> Any:
-        x, arriving = windows.channels_last(widened(images)), windows.channels_last(widened(grad))
-        size = int_tuple(shape)
-        blocks = arriving.reshape(*arriving.shape[:3], *size[2:])
-        result = np.einsum("npqcij,npqcm->ijcm", windows.views(x, size[:2]), blocks, optimize=True)
-        return result.astype(dtype, copy=False)
-
-    return run
+@over_windows("DepthwiseConv2dNativeBackpropFilter")
+def _depthwise_kernel_gradient(windows: Windows, images: Array, shape: Array, grad: Array) -> Any:
+    x, arriving = windows.channels_last(widened(images)), windows.channels_last(widened(grad))
+    size = int_tuple(shape)
+    blocks = arriving.reshape(*arriving.shape[:3], *size[2:])
+    result = np.einsum("npqcij,npqcm->ijcm", windows.views(x, size[:2]), blocks, optimize=True)
+    return result.astype(grad.dtype, copy=False)
 
 
-@register("DepthwiseConv2dNativeBackpropInput")
-def _depthwise_image_gradient(node: Node) -> Kernel:
-    windows, dtype = Windows.of_node(node), node.output_types[0]
-
-    def run(shape: Array, kernel: Array, grad: Array) -> Any:
-        arriving, w = windows.channels_last(widened(grad)), widened(kernel)
-        blocks = arriving.reshape(*arriving.shape[:3], *w.shape[2:])
-        rows = np.einsum("npqcm,ijcm->ijnpqc", blocks, w, optimize=True)
-        elements = rows.reshape(-1, *rows.shape[2:])
-        images = windows.put_back(elements, windows.sizes(shape), w.shape[:2])
-        return windows.as_node_layout(images).astype(dtype, copy=False)
-
-    return run
+@over_windows("DepthwiseConv2dNativeBackpropInput")
+def _depthwise_image_gradient(windows: Windows, shape: Array, kernel: Array, grad: Array) -> Any:
+    arriving, w = windows.channels_last(widened(grad)), widened(kernel)
+    blocks = arriving.reshape(*arriving.shape[:3], *w.shape[2:])
+    rows = np.einsum("npqcm,ijcm->ijnpqc", blocks, w, optimize=True)
+    elements = rows.reshape(-1, *rows.shape[2:])
+    images = windows.put_back(elements, windows.sizes(shape), w.shape[:2])
+    return windows.as_node_layout(images).astype(grad.dtype, copy=False)

@@ -5,7 +5,8 @@ A kernel is a NumPy function for the nodes of an operation type.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ipusim.api import Array
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.kernels.shaping import int_tuple
 from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.registry import Kernel, kernel, register
 
 #: Largest magnitude of truncated normal draws, in standard deviations.
 _MAX_DEVIATIONS = 2.0
@@ -27,72 +28,55 @@ def _truncated(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return result
 
 
-_CONTINUOUS_DRAWS = {
-    "RandomUniform": lambda generator, shape: generator.random(shape),
-    "RandomStandardNormal": lambda generator, shape: generator.standard_normal(shape),
-    "TruncatedNormal": _truncated,
-}
-
-
-@register(" ".join(_CONTINUOUS_DRAWS), draws=True)
-def _continuous(node: Node) -> Kernel:
-    function, dtype = _CONTINUOUS_DRAWS[node.type], node.output_types[0]
-    return lambda generator, shape: np.asarray(function(generator, int_tuple(shape))).astype(dtype)
-
-
-@register("RandomUniformInt", draws=True)
-def _whole_numbers(node: Node) -> Kernel:
-    dtype = node.output_types[0]
-    return lambda generator, shape, low, high: generator.integers(low, high, int_tuple(shape), dtype)
-
-
-@register("RandomShuffle", draws=True)
-def _shuffle(node: Node) -> Kernel:
-    return lambda generator, x: generator.permutation(x, axis=0)
-
-
-@register("Multinomial", draws=True)
-def _classes(node: Node) -> Kernel:
-    """Draw classes from unnormalised log probabilities, by the Gumbel-max trick."""
-    dtype = node.output_types[0]
-
-    def run(generator: np.random.Generator, logits: Array, count: Any) -> Any:
-        noise = generator.gumbel(size=(logits.shape[0], int(count), logits.shape[1]))
-        return np.argmax(logits[:, None] + noise, -1).astype(dtype)
-
-    return run
-
-
 def _stateless(key: Array, counter: Array) -> np.random.Generator:
     """Return the generator that a key and a counter of TensorFlow determine."""
     words = [int(word) for word in np.ravel(counter)]
     return np.random.Generator(np.random.Philox(key=int(np.ravel(key)[0]), counter=[*words, *[0] * (4 - len(words))]))
 
 
-@register("StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2")
-def _stateless_continuous(node: Node) -> Kernel:
-    names = {"StatelessRandomUniformV2": "RandomUniform", "StatelessRandomNormalV2": "RandomStandardNormal"}
-    function, dtype = _CONTINUOUS_DRAWS[names.get(node.type, "TruncatedNormal")], node.output_types[0]
-    return lambda shape, key, counter, _: np.asarray(function(_stateless(key, counter), int_tuple(shape))).astype(dtype)
+def _draw(function: Kernel, dtype: Any, generator: np.random.Generator, shape: Array) -> Array:
+    return np.asarray(function(generator, int_tuple(shape))).astype(dtype)
 
 
-@register("StatelessRandomUniformIntV2")
-def _stateless_whole_numbers(node: Node) -> Kernel:
-    dtype = node.output_types[0]
-    return lambda shape, key, counter, _, low, high: _stateless(key, counter).integers(
+def _draw_stateless(function: Kernel, dtype: Any, shape: Array, key: Array, counter: Array, _: Any) -> Array:
+    return _draw(function, dtype, _stateless(key, counter), shape)
+
+
+_CONTINUOUS_DRAWS: Final[dict[tuple[str, str], Kernel]] = {
+    ("RandomUniform", "StatelessRandomUniformV2"): np.random.Generator.random,
+    ("RandomStandardNormal", "StatelessRandomNormalV2"): np.random.Generator.standard_normal,
+    ("TruncatedNormal", "StatelessTruncatedNormalV2"): _truncated,
+}
+for (_type, _stateless_type), _function in _CONTINUOUS_DRAWS.items():
+    kernel(_type, "dtype", draws=True)(partial(_draw, _function))
+    kernel(_stateless_type, "dtype")(partial(_draw_stateless, _function))
+kernel("RandomUniformInt", "Tout", draws=True)(
+    lambda dtype, generator, shape, low, high: generator.integers(low, high, int_tuple(shape), dtype)
+)
+kernel("StatelessRandomUniformIntV2", "dtype")(
+    lambda dtype, shape, key, counter, _, low, high: _stateless(key, counter).integers(
         low, high, int_tuple(shape), dtype
     )
+)
+kernel("RandomShuffle", draws=True)(lambda generator, x: generator.permutation(x, axis=0))
 
 
+@kernel("Multinomial", "output_dtype", draws=True)
+def _classes(dtype: Any, generator: np.random.Generator, logits: Array, count: Any) -> Any:
+    """Draw classes from unnormalised log probabilities, by the Gumbel-max trick."""
+    noise = generator.gumbel(size=(logits.shape[0], int(count), logits.shape[1]))
+    return np.argmax(logits[:, None] + noise, -1).astype(dtype)
+
+
+@kernel("StatelessRandomGetKeyCounter")
 def _key_and_counter(seed: Array) -> tuple[Array, Array]:
     """Return a Philox generator's key and counter from two seeds."""
     words = seed.astype(np.int64).view(np.uint64)
     return words[:1], np.array([0, words[1]], np.uint64)
 
 
-register_function("StatelessRandomGetKeyCounter", _key_and_counter)
-register_function("StatelessRandomGetAlg", lambda: np.int32(1))
-register_function("StatelessRandomGetKeyCounterAlg", lambda seed: (*_key_and_counter(seed), np.int32(1)))
+kernel("StatelessRandomGetAlg")(lambda: np.int32(1))
+kernel("StatelessRandomGetKeyCounterAlg")(lambda seed: (*_key_and_counter(seed), np.int32(1)))
 
 
 @register("LogUniformCandidateSampler", draws=True)
@@ -126,16 +110,12 @@ def _log_uniform_candidates(node: Node) -> Kernel:
     return run
 
 
-@register("ComputeAccidentalHits")
-def _accidental_hits(node: Node) -> Kernel:
+@kernel("ComputeAccidentalHits")
+def _accidental_hits(true: Array, candidates: Array) -> Any:
     """Find drawn classes that are among the true classes of a row.
 
     Return three arrays: the hits' rows, their indices among the drawn classes, and the lowest float32 as weight.
     """
-
-    def run(true: Array, candidates: Array) -> Any:
-        rows, _, indices = np.nonzero(true[:, :, None] == candidates)
-        lowest = np.full(rows.size, np.finfo(np.float32).min, np.float32)
-        return rows.astype(np.int32), indices.astype(np.int64), lowest
-
-    return run
+    rows, _, indices = np.nonzero(true[:, :, None] == candidates)
+    lowest = np.full(rows.size, np.finfo(np.float32).min, np.float32)
+    return rows.astype(np.int32), indices.astype(np.int64), lowest

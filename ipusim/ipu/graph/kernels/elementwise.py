@@ -10,8 +10,7 @@ from scipy import special
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import in_float32
 from ipusim.ipu.graph.kernels.selection import select
-from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.registry import Kernel, kernel
 
 
 def _zero(x: Array) -> Any:
@@ -137,55 +136,32 @@ _GRADIENTS: Final[dict[str, Kernel]] = {
 
 for _functions in (_TWO_ARRAYS, _ONE_ARRAY, _GRADIENTS):
     for _types, _function in _functions.items():
-        register_function(_types, _function)
+        kernel(_types)(_function)
 
 
-@register("AddN")
-def _add_n(node: Node) -> Kernel:
-    def run(first: Any, *terms: Any) -> Any:
-        total = first
-        for value in terms:
-            total = total + value
-        return total
-
-    return run
+@kernel("AddN")
+def _add_n(first: Any, *terms: Any) -> Any:
+    total = first
+    for value in terms:
+        total = total + value
+    return total
 
 
-@register("Cast")
-def _cast(node: Node) -> Kernel:
-    dtype = node.attributes["DstT"]
-    return lambda x: np.asarray(x).astype(dtype)
+kernel("Cast", "DstT")(lambda dtype, x: np.asarray(x).astype(dtype))
+#: Reinterprets bits as another dtype of equal size.
+kernel("Bitcast", "type")(lambda dtype, x: np.asarray(x).view(dtype))
+kernel("ClipByValue")(lambda x, low, high: np.minimum(np.maximum(x, low), high))
 
 
-@register("Bitcast")
-def _bitcast(node: Node) -> Kernel:
-    """Reinterpret bits as another dtype of equal size."""
-    dtype = node.attributes["type"]
-    return lambda x: np.asarray(x).view(dtype)
-
-
-@register("ClipByValue")
-def _clip(node: Node) -> Kernel:
-    return lambda x, low, high: np.minimum(np.maximum(x, low), high)
-
-
-@register("Select")
-def _select(node: Node) -> Kernel:
+@kernel("Select")
+def _select(condition: Array, x: Array, y: Array) -> Any:
     """Select elements, or whole rows if the condition has one axis."""
-
-    def run(condition: Array, x: Array, y: Array) -> Any:
-        rows = np.ndim(condition) == 1 and np.ndim(x) > 1
-        return select(np.reshape(condition, (-1,) + (1,) * (np.ndim(x) - 1)) if rows else condition, x, y)
-
-    return run
+    rows = np.ndim(condition) == 1 and np.ndim(x) > 1
+    return select(np.reshape(condition, (-1,) + (1,) * (np.ndim(x) - 1)) if rows else condition, x, y)
 
 
-register_function("SelectV2", select)
-register_function(
-    "Identity Snapshot StopGradient PreventGradient EnsureShape CheckNumerics PlaceholderWithDefault", lambda x, *_: x
+kernel("SelectV2")(select)
+kernel("Identity Snapshot StopGradient PreventGradient EnsureShape CheckNumerics PlaceholderWithDefault")(
+    lambda x, *_: x
 )
-
-
-@register("IdentityN")
-def _identity_n(node: Node) -> Kernel:
-    return (lambda x: x) if len(node.output_types) == 1 else lambda *values: values
+kernel("IdentityN")(lambda *values: values)

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
 from ipusim.ipu.graph.kernels.shaping import int_tuple
-from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.registry import kernel
+
+#: Attributes that place the pixels of a resized image.
+_PLACING: Final = ("align_corners", "half_pixel_centers")
 
 
-def _scale(length: int, size: int, *, corners: bool) -> float:
-    """Return the distance between neighbouring result pixels, in source pixels."""
-    return (length - 1) / (size - 1) if corners and size > 1 else length / size
+def _positions(corners: bool, half: bool, length: int, size: int) -> Array:
+    """Return where the result pixels, or with ``half`` their centres, lie along the source axis."""
+    scale = (length - 1) / (size - 1) if corners and size > 1 else length / size
+    return (np.arange(size, dtype=np.float32) + np.float32(half / 2)) * np.float32(scale)
 
 
-def _centres(node: Node, length: int, size: int) -> Array:
-    """Return where the result pixels lie along the source axis."""
-    scale = np.float32(_scale(length, size, corners=node.attributes["align_corners"]))
-    indices = np.arange(size, dtype=np.float32)
-    if node.attributes["half_pixel_centers"]:
-        return (indices + np.float32(0.5)) * scale - np.float32(0.5)
-    return indices * scale
-
-
-def _weights(node: Node, length: int, size: int) -> Array:
+def _weights(corners: bool, half: bool, length: int, size: int) -> Array:
     """Return the linear interpolation matrix (result pixels, source pixels)."""
-    centres = _centres(node, length, size)
+    centres = _positions(corners, half, length, size) - np.float32(half / 2)
     floor = np.floor(centres)
     low = np.clip(floor, 0, length - 1).astype(int)
     high = np.clip(floor + 1, 0, length - 1).astype(int)
@@ -41,59 +35,40 @@ def _weights(node: Node, length: int, size: int) -> Array:
     return matrix
 
 
-@register("ResizeBilinear")
-def _bilinear(node: Node) -> Kernel:
-    def run(images: Array, size: Array) -> Any:
-        height, width = int_tuple(size)
-        rows, columns = _weights(node, images.shape[1], height), _weights(node, images.shape[2], width)
-        return np.einsum("ph,nhwc,qw->npqc", rows, images.astype(np.float32), columns, optimize=True)
-
-    return run
+@kernel("ResizeBilinear", *_PLACING)
+def _bilinear(corners: bool, half: bool, images: Array, size: Array) -> Any:
+    rows, columns = (_weights(corners, half, *pair) for pair in zip(images.shape[1:3], int_tuple(size), strict=True))
+    return np.einsum("ph,nhwc,qw->npqc", rows, images.astype(np.float32), columns, optimize=True)
 
 
-@register("ResizeBilinearGrad")
-def _bilinear_gradient(node: Node) -> Kernel:
-    def run(grad: Array, images: Array) -> Any:
-        rows = _weights(node, images.shape[1], grad.shape[1])
-        columns = _weights(node, images.shape[2], grad.shape[2])
-        return np.einsum("ph,npqc,qw->nhwc", rows, grad, columns, optimize=True).astype(images.dtype)
-
-    return run
+@kernel("ResizeBilinearGrad", *_PLACING)
+def _bilinear_gradient(corners: bool, half: bool, grad: Array, images: Array) -> Any:
+    rows, columns = (_weights(corners, half, *pair) for pair in zip(images.shape[1:3], grad.shape[1:3], strict=True))
+    return np.einsum("ph,npqc,qw->nhwc", rows, grad, columns, optimize=True).astype(images.dtype)
 
 
-def _nearest(node: Node, length: int, size: int) -> Any:
+def _nearest(corners: bool, half: bool, length: int, size: int) -> Any:
     """Return the index of the nearest source pixel for every result pixel."""
-    scale = np.float32(_scale(length, size, corners=node.attributes["align_corners"]))
-    indices = np.arange(size, dtype=np.float32)
-    if node.attributes["half_pixel_centers"]:
-        indices = indices + np.float32(0.5)
-    positions = indices * scale
-    nearest = np.floor(positions + np.float32(0.5)) if node.attributes["align_corners"] else np.floor(positions)
+    nearest = np.floor(_positions(corners, half, length, size) + np.float32(corners / 2))
     return np.clip(nearest, 0, length - 1).astype(int)
 
 
-@register("ResizeNearestNeighbor")
-def _nearest_neighbour(node: Node) -> Kernel:
-    def run(images: Array, size: Array) -> Any:
-        height, width = int_tuple(size)
-        rows, columns = _nearest(node, images.shape[1], height), _nearest(node, images.shape[2], width)
-        return images[:, rows[:, None], columns]
-
-    return run
+@kernel("ResizeNearestNeighbor", *_PLACING)
+def _nearest_neighbour(corners: bool, half: bool, images: Array, size: Array) -> Any:
+    rows, columns = (_nearest(corners, half, *pair) for pair in zip(images.shape[1:3], int_tuple(size), strict=True))
+    return images[:, rows[:, None], columns]
 
 
-@register("ResizeNearestNeighborGrad")
-def _nearest_neighbour_gradient(node: Node) -> Kernel:
-    def run(grad: Array, size: Array) -> Array:
-        height, width = int_tuple(size)
-        rows, columns = _nearest(node, height, grad.shape[1]), _nearest(node, width, grad.shape[2])
-        result = np.zeros((height, width, grad.shape[0], grad.shape[3]), grad.dtype)
-        np.add.at(result, (rows[:, None], columns), grad.transpose(1, 2, 0, 3))
-        return result.transpose(2, 0, 1, 3)
-
-    return run
+@kernel("ResizeNearestNeighborGrad", *_PLACING)
+def _nearest_neighbour_gradient(corners: bool, half: bool, grad: Array, size: Array) -> Array:
+    height, width = int_tuple(size)
+    rows, columns = _nearest(corners, half, height, grad.shape[1]), _nearest(corners, half, width, grad.shape[2])
+    result = np.zeros((height, width, grad.shape[0], grad.shape[3]), grad.dtype)
+    np.add.at(result, (rows[:, None], columns), grad.transpose(1, 2, 0, 3))
+    return result.transpose(2, 0, 1, 3)
 
 
+@kernel("SpaceToBatchND")
 def _space_to_batch(x: Array, block: Array, pads: Array) -> Array:
     """Pad with zeros, then move blocks of pixels into the batch axis."""
     sizes = int_tuple(block)
@@ -113,6 +88,7 @@ def _space_to_batch(x: Array, block: Array, pads: Array) -> Array:
     return parts.transpose(order).reshape(-1, *lengths, *tail)
 
 
+@kernel("BatchToSpaceND")
 def _batch_to_space(x: Array, block: Array, crops: Array) -> Array:
     """Move blocks of pixels out of the batch axis, then crop borders."""
     sizes = int_tuple(block)
@@ -131,37 +107,23 @@ def _batch_to_space(x: Array, block: Array, crops: Array) -> Array:
     return images[(slice(None), *cuts)]
 
 
-register_function("SpaceToBatchND", _space_to_batch)
-register_function("BatchToSpaceND", _batch_to_space)
-
-
-def _neighbours(node: Node, squares: Array) -> Array:
+def _neighbours(radius: int, squares: Array) -> Array:
     """Return sums of squares over neighbouring channels."""
-    radius = node.attributes["depth_radius"]
-    width = ((0, 0),) * (squares.ndim - 1) + ((radius, radius),)
-    padded = np.pad(squares, width)
+    padded = np.pad(squares, ((0, 0),) * (squares.ndim - 1) + ((radius, radius),))
     channels = squares.shape[-1]
     return np.asarray(sum(padded[..., offset : offset + channels] for offset in range(2 * radius + 1)))
 
 
-@register("LRN")
-def _local_response(node: Node) -> Kernel:
-    bias, alpha, beta = (node.attributes[name] for name in ("bias", "alpha", "beta"))
-
-    def run(x: Array) -> Any:
-        wide = widened(x)
-        return (wide * (bias + alpha * _neighbours(node, wide * wide)) ** -beta).astype(x.dtype)
-
-    return run
+@kernel("LRN", "bias", "alpha", "beta", "depth_radius")
+def _local_response(bias: float, alpha: float, beta: float, radius: int, x: Array) -> Any:
+    wide = widened(x)
+    return (wide * (bias + alpha * _neighbours(radius, wide * wide)) ** -beta).astype(x.dtype)
 
 
-@register("LRNGrad")
-def _local_response_gradient(node: Node) -> Kernel:
-    bias, alpha, beta = (node.attributes[name] for name in ("bias", "alpha", "beta"))
-
-    def run(grad: Array, x: Array, y: Array) -> Any:
-        norm = bias + alpha * _neighbours(node, x * x)
-        weights = _neighbours(node, grad * y / norm)
-        return (grad * norm**-beta - 2 * alpha * beta * x * weights).astype(x.dtype)
-
-    return run
+@kernel("LRNGrad", "bias", "alpha", "beta", "depth_radius")
+def _local_response_gradient(
+    bias: float, alpha: float, beta: float, radius: int, grad: Array, x: Array, y: Array
+) -> Any:
+    norm = bias + alpha * _neighbours(radius, x * x)
+    weights = _neighbours(radius, grad * y / norm)
+    return (grad * norm**-beta - 2 * alpha * beta * x * weights).astype(x.dtype)

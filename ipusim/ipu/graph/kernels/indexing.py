@@ -9,17 +9,15 @@ import numpy as np
 from ipusim.api import Array
 from ipusim.ipu.graph.kernels.shaping import int_tuple
 from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.registry import Kernel, kernel, register
 
 
+@kernel("Slice")
 def _slice(x: Array, begin: Array, size: Array) -> Array:
     """Return an array's block; size -1 extends to the axis' end."""
     return x[
         tuple(slice(int(low), None if count < 0 else int(low + count)) for low, count in zip(begin, size, strict=True))
     ]
-
-
-register_function("Slice", _slice)
 
 
 def _index(node: Node) -> Kernel:
@@ -61,44 +59,36 @@ def _strided_slice_gradient(node: Node) -> Kernel:
     return run
 
 
-register_function("Gather", lambda x, indices: np.take(x, indices, 0))
-register_function(
-    "GatherNd",
+kernel("Gather")(lambda x, indices: np.take(x, indices, 0))
+kernel("GatherNd")(
     lambda x, indices: (
         x[tuple(np.moveaxis(indices, -1, 0))] if indices.shape[-1] else np.broadcast_to(x, indices.shape[:-1] + x.shape)
-    ),
+    )
 )
 
 
-@register("GatherV2")
-def _gather(node: Node) -> Kernel:
+@kernel("GatherV2", "batch_dims")
+def _gather(batch: int, x: Array, indices: Array, axis: Any) -> Array:
     """Take elements along an axis, with separate indices for every element of the batch axes."""
-    batch = node.attributes["batch_dims"]
-
-    def run(x: Array, indices: Array, axis: Any) -> Array:
-        if not batch:
-            return np.take(x, indices, int(axis))
-        batches = batch + np.ndim(indices) if batch < 0 else batch
-        gathered_axis = int(axis) + x.ndim if axis < 0 else int(axis)
-        batch_size = np.prod(x.shape[:batches], dtype=int)
-        flat = x.reshape(batch_size, *x.shape[batches:])
-        rows_of_batches = [
-            np.take(table, rows_of_table, gathered_axis - batches)
-            for table, rows_of_table in zip(flat, indices.reshape(batch_size, *indices.shape[batches:]), strict=True)
-        ]
-        return np.stack(rows_of_batches).reshape(*x.shape[:batches], *rows_of_batches[0].shape)
-
-    return run
+    if not batch:
+        return np.take(x, indices, int(axis))
+    batches = batch + np.ndim(indices) if batch < 0 else batch
+    gathered_axis = int(axis) + x.ndim if axis < 0 else int(axis)
+    batch_size = np.prod(x.shape[:batches], dtype=int)
+    flat = x.reshape(batch_size, *x.shape[batches:])
+    rows_of_batches = [
+        np.take(table, rows_of_table, gathered_axis - batches)
+        for table, rows_of_table in zip(flat, indices.reshape(batch_size, *indices.shape[batches:]), strict=True)
+    ]
+    return np.stack(rows_of_batches).reshape(*x.shape[:batches], *rows_of_batches[0].shape)
 
 
+@kernel("ScatterNd")
 def _scatter(indices: Array, updates: Array, shape: Array) -> Array:
     """Add updates to zeros at given indices."""
     result = np.zeros(int_tuple(shape), updates.dtype)
     np.add.at(result, tuple(np.moveaxis(indices, -1, 0)), updates)
     return result
-
-
-register_function("ScatterNd", _scatter)
 
 
 def _changed_copy(function: Kernel) -> Kernel:
@@ -112,11 +102,11 @@ def _changed_copy(function: Kernel) -> Kernel:
     return run
 
 
-register_function("TensorScatterUpdate", _changed_copy(lambda x, indices, updates: x.__setitem__(indices, updates)))
-register_function("TensorScatterAdd", _changed_copy(np.add.at))
-register_function("TensorScatterSub", _changed_copy(np.subtract.at))
-register_function("TensorScatterMax", _changed_copy(np.maximum.at))
-register_function("TensorScatterMin", _changed_copy(np.minimum.at))
+kernel("TensorScatterUpdate")(_changed_copy(lambda x, indices, updates: x.__setitem__(indices, updates)))
+kernel("TensorScatterAdd")(_changed_copy(np.add.at))
+kernel("TensorScatterSub")(_changed_copy(np.subtract.at))
+kernel("TensorScatterMax")(_changed_copy(np.maximum.at))
+kernel("TensorScatterMin")(_changed_copy(np.minimum.at))
 
 
 def _segments(start: Any, add: Kernel) -> Kernel:
@@ -140,10 +130,10 @@ def _highest(dtype: Any) -> Any:
     return np.finfo(dtype).max if dtype.kind == "f" else np.iinfo(dtype).max
 
 
-register_function("UnsortedSegmentSum", _segments(0, np.add.at))
-register_function("UnsortedSegmentProd", _segments(1, np.multiply.at))
-register_function("UnsortedSegmentMax", _segments(_lowest, np.maximum.at))
-register_function("UnsortedSegmentMin", _segments(_highest, np.minimum.at))
+kernel("UnsortedSegmentSum")(_segments(0, np.add.at))
+kernel("UnsortedSegmentProd")(_segments(1, np.multiply.at))
+kernel("UnsortedSegmentMax")(_segments(_lowest, np.maximum.at))
+kernel("UnsortedSegmentMin")(_segments(_highest, np.minimum.at))
 
 
 def _sorted_segments(collect: Kernel, empty: int = 0) -> Kernel:
@@ -159,81 +149,56 @@ def _sorted_segments(collect: Kernel, empty: int = 0) -> Kernel:
     return run
 
 
-register_function("SegmentSum", _sorted_segments(lambda rows: rows.sum(0)))
-register_function("SegmentMean", _sorted_segments(lambda rows: rows.mean(0)))
-register_function("SegmentProd", _sorted_segments(lambda rows: rows.prod(0), empty=1))
-register_function("SegmentMax", _sorted_segments(lambda rows: rows.max(0)))
-register_function("SegmentMin", _sorted_segments(lambda rows: rows.min(0)))
-register_function("Roll", lambda x, shift, axis: np.roll(x, int_tuple(shift), int_tuple(axis)))
+kernel("SegmentSum")(_sorted_segments(lambda rows: rows.sum(0)))
+kernel("SegmentMean")(_sorted_segments(lambda rows: rows.mean(0)))
+kernel("SegmentProd")(_sorted_segments(lambda rows: rows.prod(0), empty=1))
+kernel("SegmentMax")(_sorted_segments(lambda rows: rows.max(0)))
+kernel("SegmentMin")(_sorted_segments(lambda rows: rows.min(0)))
+kernel("Roll")(lambda x, shift, axis: np.roll(x, int_tuple(shift), int_tuple(axis)))
+kernel("Where")(lambda condition: np.argwhere(condition).astype(np.int64))
 
 
-@register("ListDiff")
-def _list_difference(node: Node) -> Kernel:
+@kernel("ListDiff", "out_idx")
+def _list_difference(dtype: Any, x: Array, y: Array) -> tuple[Array, Array]:
     """Return the elements that are missing in a second list, and their indices."""
-    dtype = node.output_types[1]
-
-    def run(x: Array, y: Array) -> tuple[Array, Array]:
-        mask = np.flatnonzero(~np.isin(x, y))
-        return x[mask], mask.astype(dtype)
-
-    return run
+    mask = np.flatnonzero(~np.isin(x, y))
+    return x[mask], mask.astype(dtype)
 
 
+@kernel("Bincount")
 def _bincount(values: Array, size: Any, weights: Array) -> Any:
     """Count equal values, or sum their weights; values of ``size`` or more are skipped."""
     mask = values < int(size)
     return np.bincount(values[mask], weights[mask] if weights.size else None, int(size)).astype(weights.dtype)
 
 
-register_function("Bincount", _bincount)
-
-
-@register("DynamicStitch ParallelDynamicStitch")
-def _stitch(node: Node) -> Kernel:
+@kernel("DynamicStitch ParallelDynamicStitch", "N")
+def _stitch(count: int, *values: Any) -> Array:
     """Merge rows of several arrays by index; of rows with the same index the last one stays."""
-    count = node.attributes["N"]
-
-    def run(*values: Any) -> Array:
-        indices, data = values[:count], values[count:]
-        size = max((int(rows_of_part.max()) for rows_of_part in indices if np.size(rows_of_part)), default=-1) + 1
-        result = np.zeros((size, *data[0].shape[np.ndim(indices[0]) :]), data[0].dtype)
-        for row_numbers, rows in zip(indices, data, strict=True):
-            result[row_numbers] = rows
-        return result
-
-    return run
+    indices, data = values[:count], values[count:]
+    size = max((int(rows_of_part.max()) for rows_of_part in indices if np.size(rows_of_part)), default=-1) + 1
+    result = np.zeros((size, *data[0].shape[np.ndim(indices[0]) :]), data[0].dtype)
+    for row_numbers, rows in zip(indices, data, strict=True):
+        result[row_numbers] = rows
+    return result
 
 
-@register("Unique")
-def _unique(node: Node) -> Kernel:
+@kernel("Unique", "out_idx")
+def _unique(dtype: Any, x: Array) -> tuple[Array, Array]:
     """Return the distinct values in order of appearance, and for every element the index of its value among them."""
-    dtype = node.output_types[1]
-
-    def run(x: Array) -> tuple[Array, Array]:
-        values, first, inverse = np.unique(x, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        return values[order], rank[inverse.reshape(-1)].astype(dtype)
-
-    return run
+    values, first, inverse = np.unique(x, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return values[order], np.argsort(order)[inverse.reshape(-1)].astype(dtype)
 
 
-register_function("Where", lambda condition: np.argwhere(condition).astype(np.int64))
-
-
-@register("TopKV2")
-def _top_k(node: Node) -> Kernel:
+@kernel("TopKV2", "index_type")
+def _top_k(dtype: Any, x: Array, count: Any) -> tuple[Array, Array]:
     """Return the largest elements along the last axis and their indices; of equal elements the first comes first."""
-    dtype = node.output_types[1]
-
-    def run(x: Array, count: Any) -> tuple[Array, Array]:
-        order = np.argsort(-x, axis=-1, kind="stable")[..., : int(count)]
-        return np.take_along_axis(x, order, -1), order.astype(dtype)
-
-    return run
+    order = np.argsort(-x, axis=-1, kind="stable")[..., : int(count)]
+    return np.take_along_axis(x, order, -1), order.astype(dtype)
 
 
+@kernel("InTopKV2")
 def _in_top_k(predictions: Array, targets: Array, count: Any) -> Any:
     """Tell for each row whether fewer than ``count`` predictions exceed the prediction for the target.
 
@@ -245,26 +210,15 @@ def _in_top_k(predictions: Array, targets: Array, count: Any) -> Any:
     return valid & np.isfinite(scores) & np.isfinite(predictions).all(1) & (larger < count)
 
 
-register_function("InTopKV2", _in_top_k)
+kernel("InTopK", "k")(lambda count, predictions, targets: _in_top_k(predictions, targets, count))
 
 
-@register("InTopK")
-def _in_top_fixed(node: Node) -> Kernel:
-    count = node.attributes["k"]
-    return lambda predictions, targets: _in_top_k(predictions, targets, count)
-
-
-@register("ReverseSequence")
-def _reverse_sequence(node: Node) -> Kernel:
+@kernel("ReverseSequence", "seq_dim", "batch_dim")
+def _reverse_sequence(axis: int, batch: int, x: Array, lengths: Array) -> Array:
     """Reverse the first elements of every sequence: as many as its length says."""
-    axis, batch = node.attributes["seq_dim"], node.attributes["batch_dim"]
-
-    def run(x: Array, lengths: Array) -> Array:
-        steps = np.arange(x.shape[axis])
-        sources = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
-        shape = [1] * x.ndim
-        shape[batch], shape[axis] = sources.shape
-        grid = sources if batch < axis else sources.T
-        return np.take_along_axis(x, grid.reshape(shape), axis)
-
-    return run
+    steps = np.arange(x.shape[axis])
+    sources = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
+    shape = [1] * x.ndim
+    shape[batch], shape[axis] = sources.shape
+    grid = sources if batch < axis else sources.T
+    return np.take_along_axis(x, grid.reshape(shape), axis)

@@ -11,119 +11,84 @@ import numpy as np
 from scipy import linalg
 
 from ipusim.api import Array
-from ipusim.ipu.graph.kernels.shaping import int_tuple
-from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.registry import kernel
 
 
-def _offsets(offset: Any) -> tuple[int, int]:
-    """Return the lowest and highest diagonal number."""
-    numbers = int_tuple(offset)
-    return numbers[0], numbers[-1]
+def _places(align: str, shape: tuple[int, ...], offset: Any) -> tuple[tuple[int, int], Any, Any]:
+    """Return where the elements of diagonals lie.
+
+    Args:
+        align: sides at which diagonals above and below the main diagonal are packed, such as ``RIGHT_LEFT``.
+        shape: rows and columns of the matrix.
+        offset: number of the lowest and of the highest diagonal, or of the only one.
+
+    Returns:
+        Shape of the packed diagonals, and the elements' indices (rows, columns) in the matrix and in the packed array.
+    """
+    (height, width), low, high = shape, int(np.min(offset)), int(np.max(offset))
+    rows, columns = np.nonzero(np.tri(height, width, high, bool) & ~np.tri(height, width, low - 1, bool))
+    numbers, steps = columns - rows, np.minimum(rows, columns)
+    max_length = max(min(height + min(high, 0), width - max(low, 0)), 0)
+    lengths = np.minimum(height + np.minimum(numbers, 0), width - np.maximum(numbers, 0))
+    above, below = (side == "RIGHT" for side in align.split("_"))
+    packed = high - numbers, steps + np.where(numbers >= 0, above, below) * (max_length - lengths)
+    return (high - low + 1, max_length), (rows, columns), packed
 
 
-def _padding_before(node: Node, number: int, length: int, max_length: int) -> int:
-    """Return the number of padding elements before a packed diagonal."""
-    side = node.attributes["align"].split("_")[0 if number >= 0 else 1]
-    return max_length - length if side == "RIGHT" else 0
+def _with_diagonal_axis(diagonals: Array, offset: Any) -> Array:
+    """Return packed diagonals with an axis of diagonals, which TensorFlow leaves out for a single one."""
+    return diagonals[..., None, :] if np.min(offset) == np.max(offset) else diagonals
 
 
-def _diagonal_indices(node: Node, shape: tuple[int, int], low: int, high: int) -> list[tuple[int, Array, Array, Array]]:
-    """Return, per diagonal from the highest, its packed row and its elements' rows, columns and packed columns."""
-    rows, columns = shape
-    lengths = {number: max(min(rows + min(number, 0), columns - max(number, 0)), 0) for number in range(low, high + 1)}
-    max_length = max(lengths.values())
-    result = []
-    for row, number in enumerate(range(high, low - 1, -1)):
-        steps = np.arange(lengths[number])
-        shift = _padding_before(node, number, lengths[number], max_length)
-        result.append((row, steps - min(number, 0), steps + max(number, 0), steps + shift))
+@kernel("MatrixDiagV3", "align")
+def _diagonal_matrix(align: str, diagonals: Array, offset: Array, rows: Any, columns: Any, padding: Any) -> Array:
+    bands = _with_diagonal_axis(diagonals, offset)
+    max_length = bands.shape[-1]
+    min_lengths = max_length - min(int(np.max(offset)), 0), max_length + max(int(np.min(offset)), 0)
+    if rows < 0 and columns < 0:
+        rows = columns = max(min_lengths)
+    sizes = zip((int(rows), int(columns)), min_lengths, strict=True)
+    shape = tuple(min_length if size < 0 else size for size, min_length in sizes)
+    result = np.full((*bands.shape[:-2], *shape), padding, diagonals.dtype)
+    _, places, packed = _places(align, shape, offset)
+    result[(..., *places)] = bands[(..., *packed)]
     return result
 
 
-def _with_diagonal_axis(diagonals: Array, low: int, high: int) -> Array:
-    """Return packed diagonals with an axis of diagonals, which TensorFlow leaves out for a single one."""
-    return diagonals[..., None, :] if low == high else diagonals
+@kernel("MatrixDiagPartV3", "align")
+def _diagonal_part(align: str, x: Array, offset: Array, padding: Any) -> Array:
+    shape, places, packed = _places(align, x.shape[-2:], offset)
+    bands = np.full((*x.shape[:-2], *shape), padding, x.dtype)
+    bands[(..., *packed)] = x[(..., *places)]
+    return bands[..., 0, :] if shape[0] == 1 else bands
 
 
-@register("MatrixDiagV3")
-def _diagonal_matrix(node: Node) -> Kernel:
-    def run(diagonals: Array, offset: Array, rows: Any, columns: Any, padding: Any) -> Array:
-        low, high = _offsets(offset)
-        bands = _with_diagonal_axis(diagonals, low, high)
-        max_length = bands.shape[-1]
-        height, width = int(rows), int(columns)
-        min_lengths = max_length - min(high, 0), max_length + max(low, 0)
-        if height < 0 and width < 0:
-            height = width = max(min_lengths)
-        height, width = (
-            min_length if size < 0 else size for size, min_length in zip((height, width), min_lengths, strict=True)
-        )
-        result = np.full((*bands.shape[:-2], height, width), padding, diagonals.dtype)
-        for row, row_indices, column_indices, packed_columns in _diagonal_indices(node, (height, width), low, high):
-            result[..., row_indices, column_indices] = bands[..., row, packed_columns]
-        return result
-
-    return run
+@kernel("MatrixSetDiagV3", "align")
+def _with_diagonal(align: str, x: Array, diagonals: Array, offset: Array) -> Array:
+    result = x.copy()
+    _, places, packed = _places(align, x.shape[-2:], offset)
+    result[(..., *places)] = _with_diagonal_axis(diagonals, offset)[(..., *packed)]
+    return result
 
 
-@register("MatrixDiagPartV3")
-def _diagonal_part(node: Node) -> Kernel:
-    def run(x: Array, offset: Array, padding: Any) -> Array:
-        low, high = _offsets(offset)
-        parts = _diagonal_indices(node, (x.shape[-2], x.shape[-1]), low, high)
-        max_length = max(len(row_indices) for _, row_indices, _, _ in parts)
-        bands = np.full((*x.shape[:-2], len(parts), max_length), padding, x.dtype)
-        for row, row_indices, column_indices, packed_columns in parts:
-            bands[..., row, packed_columns] = x[..., row_indices, column_indices]
-        return bands[..., 0, :] if low == high else bands
-
-    return run
+kernel("MatrixInverse", "adjoint")(lambda adjoint, x: np.linalg.inv(x.swapaxes(-1, -2) if adjoint else x))
+kernel("MatrixSolve", "adjoint")(
+    lambda adjoint, matrix, right: np.linalg.solve(matrix.swapaxes(-1, -2) if adjoint else matrix, right)
+)
 
 
-@register("MatrixSetDiagV3")
-def _with_diagonal(node: Node) -> Kernel:
-    def run(x: Array, diagonals: Array, offset: Array) -> Array:
-        low, high = _offsets(offset)
-        bands, result = _with_diagonal_axis(diagonals, low, high), x.copy()
-        for row, row_indices, column_indices, packed_columns in _diagonal_indices(
-            node, (x.shape[-2], x.shape[-1]), low, high
-        ):
-            result[..., row_indices, column_indices] = bands[..., row, packed_columns]
-        return result
-
-    return run
+@kernel("MatrixTriangularSolve", "lower", "adjoint")
+def _triangular_solve(lower: bool, adjoint: bool, matrix: Array, right: Array) -> Any:
+    batch = np.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
+    matrices = np.broadcast_to(matrix, batch + matrix.shape[-2:]).reshape(-1, *matrix.shape[-2:])
+    sides = np.broadcast_to(right, batch + right.shape[-2:]).reshape(-1, *right.shape[-2:])
+    solutions = [
+        linalg.solve_triangular(matrix_of_batch, side, trans="T" if adjoint else "N", lower=lower)
+        for matrix_of_batch, side in zip(matrices, sides, strict=True)
+    ]
+    return np.stack(solutions).reshape(*batch, *right.shape[-2:])
 
 
-@register("MatrixInverse")
-def _inverse(node: Node) -> Kernel:
-    adjoint = node.attributes["adjoint"]
-    return lambda x: np.linalg.inv(x.swapaxes(-1, -2) if adjoint else x)
-
-
-@register("MatrixSolve")
-def _solve(node: Node) -> Kernel:
-    adjoint = node.attributes["adjoint"]
-    return lambda matrix, right: np.linalg.solve(matrix.swapaxes(-1, -2) if adjoint else matrix, right)
-
-
-@register("MatrixTriangularSolve")
-def _triangular_solve(node: Node) -> Kernel:
-    lower, adjoint = node.attributes["lower"], node.attributes["adjoint"]
-
-    def run(matrix: Array, right: Array) -> Any:
-        batch = np.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
-        matrices = np.broadcast_to(matrix, batch + matrix.shape[-2:]).reshape(-1, *matrix.shape[-2:])
-        sides = np.broadcast_to(right, batch + right.shape[-2:]).reshape(-1, *right.shape[-2:])
-        solutions = [
-            linalg.solve_triangular(matrix_of_batch, side, trans="T" if adjoint else "N", lower=lower)
-            for matrix_of_batch, side in zip(matrices, sides, strict=True)
-        ]
-        return np.stack(solutions).reshape(*batch, *right.shape[-2:])
-
-    return run
-
-
-register_function("Cholesky", np.linalg.cholesky)
-register_function("MatrixDeterminant", np.linalg.det)
-register_function("Cross", np.cross)
+kernel("Cholesky")(np.linalg.cholesky)
+kernel("MatrixDeterminant")(np.linalg.det)
+kernel("Cross")(np.cross)

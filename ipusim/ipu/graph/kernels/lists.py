@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.registry import Kernel, kernel, register
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,7 @@ class Optional:
         return Optional(None if self.values is None else tuple(map(zeros_like, self.values)))
 
 
+@kernel("ZerosLike")
 def zeros_like(value: Any) -> Any:
     """Return zeros shaped like a tensor, list or optional."""
     return value.zeros() if isinstance(value, TensorList | Optional) else np.zeros_like(value)
@@ -77,73 +78,49 @@ def _lengths(shape: Any) -> tuple[int, ...]:
     return tuple(int(length) for length in np.atleast_1d(shape)) if np.ndim(shape) else ()
 
 
-@register("EmptyTensorList")
-def _empty(node: Node) -> Kernel:
-    dtype = node.attributes["element_dtype"]
-    return lambda shape, _: TensorList((), _lengths(shape), dtype)
-
-
-@register("TensorListReserve")
-def _reserve(node: Node) -> Kernel:
-    dtype = node.attributes["element_dtype"]
-    return lambda shape, count: TensorList((None,) * int(count), _lengths(shape), dtype)
-
-
+@kernel("TensorListSetItem")
 def _set_item(tensors: TensorList, number: Any, item: Any) -> TensorList:
     index = int(number)
     items = (*tensors.items[:index], *(None,) * (index - len(tensors.items)), item, *tensors.items[index + 1 :])
     return replace(tensors, items=items)
 
 
-def _pop(tensors: TensorList, shape: Any) -> tuple[TensorList, Any]:
-    return replace(tensors, items=tensors.items[:-1]), tensors.item(-1, shape)
-
-
+@kernel("TensorListResize")
 def _resize(tensors: TensorList, size: Any) -> TensorList:
     count = int(size)
     return replace(tensors, items=(*tensors.items[:count], *(None,) * (count - len(tensors.items))))
 
 
+@kernel("TensorListStack")
 def _stack(tensors: TensorList, shape: Any) -> Array:
     if not tensors.items:
         return np.zeros((0, *(max(length, 0) for length in (_lengths(shape) or tensors.shape))), tensors.dtype)
     return np.stack([tensors.item(number, shape) for number in range(len(tensors.items))])
 
 
-def _gather(tensors: TensorList, indices: Array, shape: Any) -> Array:
-    return np.stack([tensors.item(int(number), shape) for number in indices])
+kernel("EmptyTensorList", "element_dtype")(lambda dtype, shape, _: TensorList((), _lengths(shape), dtype))
+kernel("TensorListReserve", "element_dtype")(
+    lambda dtype, shape, count: TensorList((None,) * int(count), _lengths(shape), dtype)
+)
+kernel("TensorListFromTensor")(lambda x, shape: TensorList(tuple(x), x.shape[1:], x.dtype))
+kernel("TensorListPushBack")(lambda tensors, item: replace(tensors, items=(*tensors.items, item)))
+kernel("TensorListPopBack")(
+    lambda tensors, shape: (replace(tensors, items=tensors.items[:-1]), tensors.item(-1, shape))
+)
+kernel("TensorListGetItem")(lambda tensors, number, shape: tensors.item(int(number), shape))
+kernel("TensorListLength")(lambda tensors: np.int32(len(tensors.items)))
+kernel("TensorListGather")(
+    lambda tensors, indices, shape: np.stack([tensors.item(int(number), shape) for number in indices])
+)
+kernel("TensorListElementShape", "shape_type")(lambda dtype, tensors: np.array(tensors.shape, dtype))
 
-
-register_function("TensorListFromTensor", lambda x, shape: TensorList(tuple(x), x.shape[1:], x.dtype))
-register_function("TensorListPushBack", lambda tensors, item: replace(tensors, items=(*tensors.items, item)))
-register_function("TensorListPopBack", _pop)
-register_function("TensorListGetItem", lambda tensors, number, shape: tensors.item(int(number), shape))
-register_function("TensorListSetItem", _set_item)
-register_function("TensorListLength", lambda tensors: np.int32(len(tensors.items)))
-register_function("TensorListResize", _resize)
-register_function("TensorListStack", _stack)
-register_function("TensorListGather", _gather)
-register_function("ZerosLike", zeros_like)
-
-
-@register("TensorListElementShape")
-def _element_shape(node: Node) -> Kernel:
-    dtype = node.output_types[0]
-    return lambda tensors: np.array(tensors.shape, dtype)
-
-
-register_function("OptionalFromValue", lambda *values: Optional(values))
-register_function("OptionalNone", lambda: Optional(None))
-register_function("OptionalHasValue", lambda value: np.bool_(value.values is not None))
+kernel("OptionalFromValue")(lambda *values: Optional(values))
+kernel("OptionalNone")(lambda: Optional(None))
+kernel("OptionalHasValue")(lambda value: np.bool_(value.values is not None))
 
 
 @register("OptionalGetValue")
 def _value(node: Node) -> Kernel:
     """Return the values of an optional, or None for each of them if the branch did not run."""
     count = len(node.output_types)
-
-    def run(value: Optional) -> Any:
-        values = (None,) * count if value.values is None else value.values
-        return values[0] if count == 1 else values
-
-    return run
+    return lambda value: (None,) * count if value.values is None else value.values

@@ -9,7 +9,7 @@ import numpy as np
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
 from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register
+from ipusim.ipu.graph.registry import Kernel, kernel, register
 
 
 @register("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
@@ -27,14 +27,11 @@ def _product(node: Node) -> Kernel:
     return run
 
 
-@register("Einsum")
-def _einsum(node: Node) -> Kernel:
-    equation, dtype = node.attributes["equation"], node.output_types[0]
-    return lambda *values: np.asarray(np.einsum(equation, *map(widened, values), optimize=True)).astype(dtype)
+@kernel("Einsum", "equation", "T")
+def _einsum(equation: str, dtype: Any, *values: Array) -> Any:
+    return np.asarray(np.einsum(equation, *map(widened, values), optimize=True)).astype(dtype)
 
 
-@register("BiasAdd")
-def _bias_add(node: Node) -> Kernel:
-    if not node.attributes["data_format"].startswith("NC"):
-        return np.add
-    return lambda x, bias: x + bias.reshape(-1, *(1,) * (x.ndim - 2))
+@kernel("BiasAdd", "data_format")
+def _bias_add(data_format: str, x: Array, bias: Array) -> Any:
+    return x + (bias.reshape(-1, *(1,) * (x.ndim - 2)) if data_format.startswith("NC") else bias)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
 from ipusim.ipu.graph.kernels.shaping import int_tuple
-from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.registry import Kernel, kernel
 
 #: ``np.sum`` without the typing stub's overloads for ``keepdims``.
 _SUM: Final[Kernel] = np.sum
@@ -35,74 +35,52 @@ _FUNCTIONS: Final[dict[str, Kernel]] = {
 }
 
 
-@register(" ".join(_FUNCTIONS))
-def _reduction(node: Node) -> Kernel:
-    function, keep, dtype = _FUNCTIONS[node.type], node.attributes["keep_dims"], node.output_types[0]
-
-    def run(x: Array, axes: Array) -> Array:
-        axis = int_tuple(axes)
-        return np.asarray(function(widened(x), axis=axis, keepdims=keep)).astype(dtype, copy=False)
-
-    return run
+def _reduce(function: Kernel, keep: bool, x: Array, axes: Array) -> Array:
+    return np.asarray(function(widened(x), axis=int_tuple(axes), keepdims=keep)).astype(x.dtype, copy=False)
 
 
-@register("Max Min")
-def _extreme(node: Node) -> Kernel:
-    """Return the extreme over axes; the maximum of no elements is the lowest number, their minimum the highest."""
-    largest, keep, dtype = node.type == "Max", node.attributes["keep_dims"], node.output_types[0]
-    function = np.maximum if largest else np.minimum
-    if dtype.kind == "f":
-        start = -np.inf if largest else np.inf
-    else:
-        start = np.iinfo(dtype).min if largest else np.iinfo(dtype).max
-
-    def run(x: Array, axes: Array) -> Array:
-        axis = int_tuple(axes)
-        return np.asarray(function.reduce(x, axis=axis, keepdims=keep, initial=start)).astype(dtype, copy=False)
-
-    return run
+for _type, _function in _FUNCTIONS.items():
+    kernel(_type, "keep_dims")(partial(_reduce, _function))
 
 
-@register("ArgMax ArgMin")
-def _index_of_extreme(node: Node) -> Kernel:
-    function, dtype = (np.argmax if node.type == "ArgMax" else np.argmin), node.output_types[0]
-    return lambda x, axis: np.asarray(function(x, int(axis))).astype(dtype)
+@kernel("Max", "keep_dims")
+def _largest(keep: Any, x: Array, axes: Array) -> Any:
+    """Return the maximum over axes; an empty maximum is the lowest number."""
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    return np.maximum.reduce(x, axis=int_tuple(axes), keepdims=keep, initial=lowest)
 
 
-register_function("L2Loss", lambda x: np.asarray(np.sum(np.square(widened(x))) / 2).astype(x.dtype))
+@kernel("Min", "keep_dims")
+def _smallest(keep: Any, x: Array, axes: Array) -> Any:
+    """Return the minimum over axes; an empty minimum is the highest number."""
+    highest = np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
+    return np.minimum.reduce(x, axis=int_tuple(axes), keepdims=keep, initial=highest)
 
 
-@register("Cumsum Cumprod")
-def _scan_of(node: Node) -> Kernel:
-    exclusive, backwards = node.attributes["exclusive"], node.attributes["reverse"]
-    function, neutral = (np.cumsum, 0) if node.type == "Cumsum" else (np.cumprod, 1)
-
-    def run(x: Array, axis: Array) -> Array:
-        scanned_axis = int(axis)
-        sequence = np.flip(x, scanned_axis) if backwards else x
-        if exclusive:
-            sequence = np.moveaxis(sequence, scanned_axis, 0)
-            sequence = np.concatenate([np.full_like(sequence[:1], neutral), sequence[:-1]])
-            sequence = np.moveaxis(sequence, 0, scanned_axis)
-        result = function(sequence, scanned_axis, dtype=x.dtype)
-        return np.flip(result, scanned_axis) if backwards else result
-
-    return run
+kernel("ArgMax", "output_type")(lambda dtype, x, axis: np.asarray(np.argmax(x, int(axis))).astype(dtype))
+kernel("ArgMin", "output_type")(lambda dtype, x, axis: np.asarray(np.argmin(x, int(axis))).astype(dtype))
+kernel("L2Loss")(lambda x: np.asarray(np.sum(np.square(widened(x))) / 2).astype(x.dtype))
 
 
-@register("EuclideanNorm")
-def _norm(node: Node) -> Kernel:
-    keep = node.attributes["keep_dims"]
-    return lambda x, axes: np.sqrt(np.sum(x * x, axis=int_tuple(axes), keepdims=keep))
+def _scan(function: Kernel, neutral: int, exclusive: bool, backwards: bool, x: Array, axis: Array) -> Array:
+    """Return running sums or products along an axis."""
+    scanned_axis = int(axis)
+    sequence = np.flip(x, scanned_axis) if backwards else x
+    if exclusive:
+        sequence = np.moveaxis(sequence, scanned_axis, 0)
+        sequence = np.concatenate([np.full_like(sequence[:1], neutral), sequence[:-1]])
+        sequence = np.moveaxis(sequence, 0, scanned_axis)
+    result: Array = function(sequence, scanned_axis, dtype=x.dtype)
+    return np.flip(result, scanned_axis) if backwards else result
 
 
-@register("BiasAddGrad")
-def _bias_gradient(node: Node) -> Kernel:
-    channels_first = node.attributes["data_format"].startswith("NC")
+kernel("Cumsum", "exclusive", "reverse")(partial(_scan, np.cumsum, 0))
+kernel("Cumprod", "exclusive", "reverse")(partial(_scan, np.cumprod, 1))
+kernel("EuclideanNorm", "keep_dims")(lambda keep, x, axes: np.sqrt(np.sum(x * x, axis=int_tuple(axes), keepdims=keep)))
 
-    def run(grad: Array) -> Array:
-        channel_axis = 1 if channels_first else grad.ndim - 1
-        axis = tuple(number for number in range(grad.ndim) if number != channel_axis)
-        return np.asarray(np.add.reduce(widened(grad), axis=axis)).astype(grad.dtype, copy=False)
 
-    return run
+@kernel("BiasAddGrad", "data_format")
+def _bias_gradient(data_format: str, grad: Array) -> Array:
+    channel_axis = 1 if data_format.startswith("NC") else grad.ndim - 1
+    axis = tuple(number for number in range(grad.ndim) if number != channel_axis)
+    return np.asarray(np.add.reduce(widened(grad), axis=axis)).astype(grad.dtype, copy=False)

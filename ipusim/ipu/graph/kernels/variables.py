@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array
-from ipusim.ipu.graph.node import Node, Variable
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.node import Variable
+from ipusim.ipu.graph.registry import Kernel, kernel
 
-register_function("ReadVariableOp", lambda variable: variable.value)
-register_function("VarIsInitializedOp", lambda variable: np.True_)
+kernel("ReadVariableOp")(lambda variable: variable.value)
+kernel("VarIsInitializedOp")(lambda variable: np.True_)
 
 
 def _copy_of(value: Any) -> Array:
@@ -20,23 +20,12 @@ def _copy_of(value: Any) -> Array:
     return array if array.base is None else array.copy()
 
 
-register_function("AssignVariableOp", lambda variable, value: variable.assign(_copy_of(value)), effect=True)
-register_function(
-    "AssignAddVariableOp", lambda variable, value: variable.assign(np.asarray(variable.value + value)), effect=True
-)
-register_function(
-    "AssignSubVariableOp", lambda variable, value: variable.assign(np.asarray(variable.value - value)), effect=True
-)
-
-
-@register("VariableShape")
-def _variable_shape(node: Node) -> Kernel:
-    dtype = node.output_types[0]
-    return lambda variable: np.array(np.shape(variable.value), dtype)
-
-
-register_function("ResourceGather", lambda variable, indices: np.take(variable.value, indices, 0))
-register_function("ResourceGatherNd", lambda variable, indices: variable.value[tuple(np.moveaxis(indices, -1, 0))])
+kernel("AssignVariableOp", effect=True)(lambda variable, value: variable.assign(_copy_of(value)))
+kernel("AssignAddVariableOp", effect=True)(lambda variable, value: variable.assign(np.asarray(variable.value + value)))
+kernel("AssignSubVariableOp", effect=True)(lambda variable, value: variable.assign(np.asarray(variable.value - value)))
+kernel("VariableShape", "out_type")(lambda dtype, variable: np.array(np.shape(variable.value), dtype))
+kernel("ResourceGather")(lambda variable, indices: np.take(variable.value, indices, 0))
+kernel("ResourceGatherNd")(lambda variable, indices: variable.value[tuple(np.moveaxis(indices, -1, 0))])
 
 
 def _scattered(change: Kernel) -> Kernel:
@@ -60,4 +49,4 @@ _CHANGES = {
     "ResourceScatterUpdate": lambda value, indices, updates: value.__setitem__(indices, updates),
 }
 for _type, _change in _CHANGES.items():
-    register_function(_type, _scattered(_change), effect=True)
+    kernel(_type, effect=True)(_scattered(_change))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ipusim.api import Array
 from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register
 
 Sizes = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
@@ -21,6 +23,7 @@ class Windows:
 
     Attributes:
         strides, dilations: values per axis.
+        size: window length per axis of a pool; empty for a convolution, whose kernel has the lengths.
         padding: ``SAME``, ``VALID`` or ``EXPLICIT``.
         explicit: elements added before and after every axis, if ``padding`` is ``EXPLICIT``.
         channels_first: whether the channels stand before these axes in the node's arrays.
@@ -31,6 +34,7 @@ class Windows:
     padding: str
     explicit: Pads = ()
     channels_first: bool = False
+    size: Sizes = ()
 
     @classmethod
     def of_node(cls, node: Node) -> Windows:
@@ -42,7 +46,8 @@ class Windows:
         dilations = tuple(attributes.get("dilations") or [1] * (len(strides) + 2))[inner]
         pads = list(attributes.get("explicit_paddings") or [])
         pairs = tuple(zip(pads[::2], pads[1::2], strict=True))[inner]
-        return cls(strides, dilations, attributes["padding"], pairs, channels_first)
+        size = tuple(attributes.get("ksize", ()))[inner]
+        return cls(strides, dilations, attributes["padding"], pairs, channels_first, size)
 
     def channels_last(self, x: Array) -> Array:
         """Return images with channels last."""
@@ -140,3 +145,13 @@ class Windows:
         pads = self.pads(lengths, kernel)
         inner = tuple(slice(start, start + length) for length, (start, _) in zip(lengths, pads, strict=True))
         return x[(slice(None), *inner)]
+
+
+def over_windows(types: str) -> Callable[[Kernel], Kernel]:
+    """Return a decorator that registers a function of a node's windows and arrays for operation types."""
+
+    def keep(function: Kernel) -> Kernel:
+        register(types)(lambda node: partial(function, Windows.of_node(node)))
+        return function
+
+    return keep

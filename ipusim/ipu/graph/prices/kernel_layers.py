@@ -5,7 +5,6 @@ Views are nodes such as reshapes, which only change the shape of their input.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 from ipusim.api import layers
@@ -36,11 +35,11 @@ class Tail:
         self.last = product
         self.biased = False
         self.activation = "identity"
-        reader = self._next_reader(view)
+        reader, _ = view.reader_behind_views(self.last)
         if reader is not None and reader.type in _SUMS and self._adds_bias(view, reader, units):
             self._add(view, reader)
             self.biased = True
-            reader = self._next_reader(view)
+            reader, _ = view.reader_behind_views(self.last)
         if reader is not None and reader.type in ACTIVATIONS:
             self._add(view, reader)
             self.activation = ACTIVATIONS[reader.type]
@@ -49,21 +48,11 @@ class Tail:
 
     def _add_written_activation(self, view: PassView) -> None:
         """Add the nodes of an activation written as arithmetic, and the views before them."""
-        end, views = self.last, set[str]()
-        while (reader := view.only_reader(end)) is not None and reader.type in VIEWS:
-            views.add(reader.name)
-            end = reader
-        pattern = written_behind(view, end.outputs[0])
+        _, views = view.reader_behind_views(self.last)
+        pattern = written_behind(view, [self.last, *views][-1].outputs[0])
         if pattern is not None:
-            self.nodes |= views | pattern.nodes
+            self.nodes |= {item.name for item in views} | pattern.nodes
             self.last, self.activation = pattern.last, pattern.activation
-
-    def _next_reader(self, view: PassView) -> Node | None:
-        """Return the single reader of the current result, skipping views."""
-        node = view.only_reader(self.last)
-        while node is not None and node.type in VIEWS:
-            node = view.only_reader(node)
-        return node
 
     def _add(self, view: PassView, node: Node) -> None:
         """Add a node and the views before it."""
@@ -131,8 +120,3 @@ def convolution(view: PassView, node: Node) -> FoundLayer | None:
 
 def _itemsize(view: PassView, tensor: Output) -> int:
     return view.form(tensor).dtype.itemsize
-
-
-def sample_shape(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """Return the number of samples and a sample's shape; a scalar is a sample."""
-    return (shape[0], shape[1:]) if len(shape) > 1 else (1, (math.prod(shape),))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ipusim.api import LayerCost, Shape, Work
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.prices.observed import Form
 
 
 @dataclass(frozen=True)
 class FoundLayer:
-    """A layer among the nodes of a forward pass.
+    """A layer among a forward pass's nodes.
 
     Attributes:
         name: name of the node that a pattern recognises first, such as the product.
@@ -29,6 +32,12 @@ class FoundLayer:
     itemsize: int
     nodes: frozenset[str]
     weight: str = ""
+
+    @classmethod
+    def over(cls, node: Node, layer: Any, form: Form, names: Iterable[str] = ()) -> FoundLayer:
+        """Return a layer over samples of a form, found at a node, with further nodes; a scalar is a sample."""
+        shape = form.shape if len(form.shape) > 1 else (1, form.size)
+        return cls(node.name, layer, shape[1:], shape[0], form.dtype.itemsize, frozenset((node.name, *names)))
 
     @property
     def forward(self) -> Work:

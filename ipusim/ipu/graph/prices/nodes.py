@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from ipusim.api import VectorWork, Work, models
+from ipusim.api import Shape, VectorWork, Work, models
 from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.prices.observed import ObservedNode
 
@@ -166,72 +166,52 @@ def _einsum(entry: ObservedNode) -> models.Product:
     )
 
 
+def _sizes_of_convolution(entry: ObservedNode) -> tuple[Shape, int, int, int, Windows]:
+    """Return the kernel's shape, elements of a filter per channel, results per filter, groups, and the windows.
+
+    The node computes the results of a convolution, or a gradient of its images or of its kernel.
+    """
+    windows, kind = Windows.of_node(entry.node), entry.node.type
+    image, kernel = entry.inputs[0].shape, entry.inputs[1].shape
+    result = (entry.inputs[2] if "Backprop" in kind else entry.outputs[0]).shape
+    if "BackpropInput" in kind:
+        image = entry.outputs[0].shape
+    elif "BackpropFilter" in kind:
+        kernel = entry.outputs[0].shape
+    groups = windows.sizes(image)[-1] // kernel[-2]
+    return kernel, math.prod(kernel[:-2]), math.prod(windows.sizes(result)[:-1]), groups, windows
+
+
 def _convolution(entry: ObservedNode) -> models.Convolution:
-    windows = Windows.of_node(entry.node)
-    kernel, out = entry.inputs[1].shape, windows.sizes(entry.outputs[0].shape)
-    channels = windows.sizes(entry.inputs[0].shape)[-1]
-    groups = channels // kernel[-2]
-    return models.Convolution(
-        math.prod(out[:-1]),
-        kernel[-2],
-        kernel[-1] // groups,
-        math.prod(kernel[:-2]),
-        math.prod(windows.strides),
-        groups,
-    )
+    kernel, taps, positions, groups, windows = _sizes_of_convolution(entry)
+    return models.Convolution(positions, kernel[-2], kernel[-1] // groups, taps, math.prod(windows.strides), groups)
 
 
 def _convolution_back(entry: ObservedNode) -> models.Convolution:
     """Return the convolution that computes the gradient of images."""
-    windows = Windows.of_node(entry.node)
-    kernel, grad, image = (
-        entry.inputs[1].shape,
-        windows.sizes(entry.inputs[2].shape),
-        windows.sizes(entry.outputs[0].shape),
-    )
-    groups = image[-1] // kernel[-2]
-    return models.Convolution(
-        math.prod(grad[:-1]), kernel[-1] // groups, kernel[-2], math.prod(kernel[:-2]), groups=groups
-    )
+    kernel, taps, positions, groups, _ = _sizes_of_convolution(entry)
+    return models.Convolution(positions, kernel[-1] // groups, kernel[-2], taps, groups=groups)
 
 
 def _kernel_gradient(entry: ObservedNode) -> models.Product:
-    windows = Windows.of_node(entry.node)
-    kernel, grad, image = (
-        entry.outputs[0].shape,
-        windows.sizes(entry.inputs[2].shape),
-        windows.sizes(entry.inputs[0].shape),
-    )
-    groups, taps = image[-1] // kernel[-2], math.prod(kernel[:-2])
-    return models.Product(taps * kernel[-2], math.prod(grad[:-1]), kernel[-1] // groups, groups, shared_rows=taps)
+    kernel, taps, positions, groups, _ = _sizes_of_convolution(entry)
+    return models.Product(taps * kernel[-2], positions, kernel[-1] // groups, groups, shared_rows=taps)
 
 
 def _depthwise(entry: ObservedNode) -> models.Convolution:
     """Return the depthwise convolution behind a node that computes output, image gradient or kernel gradient."""
-    windows = Windows.of_node(entry.node)
-    kind = entry.node.type
-    kernel = (entry.outputs[0] if kind.endswith("Filter") else entry.inputs[1]).shape
-    results = (entry.outputs[0] if kind == "DepthwiseConv2dNative" else entry.inputs[2]).shape
-    positions, strides = math.prod(windows.sizes(results)[:-1]), math.prod(windows.strides)
-    return models.Convolution(positions, 1, kernel[-1], math.prod(kernel[:2]), strides, kernel[-2])
+    kernel, taps, positions, _, windows = _sizes_of_convolution(entry)
+    return models.Convolution(positions, 1, kernel[-1], taps, math.prod(windows.strides), kernel[-2])
 
 
 #: Functions returning a node's product, by operation type.
 _PRODUCTS: Final[dict[str, Callable[[ObservedNode], models.Product | models.Convolution]]] = {
-    "MatMul": _matrix_product,
-    "BatchMatMul": _matrix_product,
-    "BatchMatMulV2": _matrix_product,
-    "BatchMatMulV3": _matrix_product,
+    **dict.fromkeys(_types("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"), _matrix_product),
+    **dict.fromkeys(_types("Conv2D Conv3D"), _convolution),
+    **dict.fromkeys(_types("Conv2DBackpropInput Conv3DBackpropInputV2"), _convolution_back),
+    **dict.fromkeys(_types("Conv2DBackpropFilter Conv3DBackpropFilterV2"), _kernel_gradient),
+    **dict.fromkeys((f"DepthwiseConv2dNative{end}" for end in ("", "BackpropFilter", "BackpropInput")), _depthwise),
     "Einsum": _einsum,
-    "Conv2D": _convolution,
-    "Conv3D": _convolution,
-    "Conv2DBackpropInput": _convolution_back,
-    "Conv3DBackpropInputV2": _convolution_back,
-    "Conv2DBackpropFilter": _kernel_gradient,
-    "Conv3DBackpropFilterV2": _kernel_gradient,
-    "DepthwiseConv2dNative": _depthwise,
-    "DepthwiseConv2dNativeBackpropFilter": _depthwise,
-    "DepthwiseConv2dNativeBackpropInput": _depthwise,
 }
 #: Operation types with a product.
 PRODUCTS: Final = frozenset(_PRODUCTS)

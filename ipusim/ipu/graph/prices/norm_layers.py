@@ -6,7 +6,7 @@ import math
 from typing import Any, Final, NamedTuple
 
 from ipusim.api import layers
-from ipusim.ipu.graph.node import Node, Output
+from ipusim.ipu.graph.node import Node, Output, reach
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
 
@@ -133,11 +133,7 @@ def _with_weights(view: PassView, node: Node, x: Output, nodes: set[str], kind: 
                 reached.add(reader.name)
                 work += [view.entries[name].node for name in reached]
     applying = {name for name in reached if view.form(view.entries[name].node.outputs[0]).size == size}
-    work = [view.entries[name].node for name in applying]
-    while work:
-        makers = {tensor.node for tensor in work.pop().inputs} & reached - applying
-        applying |= makers
-        work += [view.entries[name].node for name in makers]
+    applying = reach(applying, lambda name: {tensor.node for tensor in view.entries[name].node.inputs} & reached)
     layer_nodes = [view.entries[name].node for name in applying | nodes]
     if node.type == "SquaredDifference" and not any(layer_node.type in ("Rsqrt", "Sqrt") for layer_node in layer_nodes):
         return None

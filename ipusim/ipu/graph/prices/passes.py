@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from ipusim.api import Work, layers
 from ipusim.ipu.graph.cut import StageCut
-from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.executable import shared_name
+from ipusim.ipu.graph.node import Graph, Node, Output, source_of
 from ipusim.ipu.graph.prices.found import find_layers
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.nodes import FREE, PRODUCTS, work_of_node
 from ipusim.ipu.graph.prices.observed import ObservedNode
 from ipusim.ipu.graph.prices.view import PassView, is_constant
+
+#: Node types that forward a kernel, in another precision or in the same.
+_SAME_KERNEL: Final = ("Identity", "Cast")
 
 
 @dataclass(frozen=True)
@@ -213,8 +218,11 @@ class _Pricing:
         names = {entry.node.name for entry in group}
         if layer.weight:
             products = [entry.node for entry in group if entry.node.type in PRODUCTS]
+            kernel = source_of(self._nodes, Output(layer.weight, 0), _SAME_KERNEL)
             input_gradient_products = [
-                node for node in products if any(self._is_kernel(layer, tensor) for tensor in node.inputs)
+                node
+                for node in products
+                if any(source_of(self._nodes, tensor, _SAME_KERNEL) == kernel for tensor in node.inputs)
             ]
             return layer.backward(
                 for_input=bool(input_gradient_products), for_weights=len(input_gradient_products) < len(products)
@@ -223,21 +231,10 @@ class _Pricing:
         is_trained = any(self._handle_of(name) in handles for name in self._stage_cut.gradients)
         return layer.backward(for_input=self._is_read_outside(names), for_weights=is_trained)
 
-    def _is_kernel(self, layer: FoundLayer, tensor: Output) -> bool:
-        return self._source(tensor) == self._source(Output(layer.weight, 0))
-
-    def _source(self, tensor: Output) -> Output:
-        """Return a tensor's source, skipping identities and casts."""
-        node = self._nodes.get(tensor.node)
-        while node is not None and node.type in ("Identity", "Cast"):
-            tensor = node.inputs[0]
-            node = self._nodes.get(tensor.node)
-        return tensor
-
-    def _handle_of(self, shared_name: str) -> str:
+    def _handle_of(self, variable: str) -> str:
         """Return the handle name of a variable."""
         for name, node in self._nodes.items():
-            if node.type == "VarHandleOp" and (node.attributes.get("shared_name") or name) == shared_name:
+            if node.type == "VarHandleOp" and shared_name(node) == variable:
                 return name
         return ""
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ipusim.api import layers
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.prices.layer import FoundLayer
-from ipusim.ipu.graph.prices.observed import Form, ObservedNode
+from ipusim.ipu.graph.prices.observed import ObservedNode
 from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
 
 #: Layer and its number of tanh nodes per time step, by the number of sigmoids per tanh.
@@ -39,7 +39,7 @@ def recurrent(view: PassView, node: Node) -> FoundLayer | None:
     kind, tanhs_of_step = found
     batch, units = tanhs[0].shape
     steps, is_uneven = divmod(len(tanhs), tanhs_of_step)
-    kernels = {entry.node.name: _kernel(entry).size for entry in products}
+    kernels = {entry.node.name: entry.inputs[1].size for entry in products}
     elements, remainder = divmod(sum(kernels.values()), kind.gate_count * units)
     if is_uneven or remainder or elements <= units or len(products) != steps * len(kernels):
         return None
@@ -83,21 +83,21 @@ def _stacking_nodes(view: PassView, node: Node) -> Iterator[str]:
                 yield from _last_step_nodes(view, stack)
 
 
-def _last_step_nodes(view: PassView, stack: Node) -> Iterator[str]:
-    """Yield the names of nodes that take the last step of a stack, if nothing reads the other steps."""
-    if not _is_only_last_step_read(view, stack):
-        return
-    work = [stack]
+def _last_step_nodes(view: PassView, stack: Node) -> list[str]:
+    """Return the names of nodes that take the last step of a stack; empty if nodes read other steps, too."""
+    work, names, has_slice = [stack], list[str](), False
     while work:
         for reader in view.readers(work.pop()):
-            if reader.type in _REORDERINGS or reader.type == "StridedSlice":
-                yield reader.name
-                work += [reader] if reader.type in _REORDERINGS else []
-
-
-def _kernel(product: ObservedNode) -> Form:
-    """Return the form of a product's second operand."""
-    return product.inputs[1]
+            if reader.type in _REORDERINGS:
+                work.append(reader)
+            elif reader.type == "StridedSlice":
+                has_slice = True
+            elif reader.type == "Shape":
+                continue
+            else:
+                return []
+            names.append(reader.name)
+    return names if has_slice else []
 
 
 def _adds_bias(inner: ObservedNode, columns: Collection[int]) -> bool:
@@ -111,19 +111,5 @@ def _returns_sequences(view: PassView, node: Node) -> bool:
     for reader in view.readers(node):
         for stack in (reader, *view.readers(reader)):
             if stack.type == "TensorListStack":
-                return not _is_only_last_step_read(view, stack)
+                return not _last_step_nodes(view, stack)
     return False
-
-
-def _is_only_last_step_read(view: PassView, stack: Node) -> bool:
-    """Tell whether nodes read a stack only through slices, which take a single step."""
-    work, slices = [stack], 0
-    while work:
-        for reader in view.readers(work.pop()):
-            if reader.type in _REORDERINGS:
-                work.append(reader)
-            elif reader.type == "StridedSlice":
-                slices += 1
-            elif reader.type != "Shape":
-                return False
-    return slices > 0

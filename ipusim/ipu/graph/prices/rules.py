@@ -10,16 +10,17 @@ from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.prices.nodes import work_of_node
 from ipusim.ipu.graph.prices.observed import ObservedNode
 
+
+def _momentum(node: Node) -> learning.Momentum:
+    return learning.Momentum(learning_rate=0.0, momentum=0.0, nesterov=node.attributes["use_nesterov"])
+
+
 #: Functions returning the simulator's optimizer, by operation type. Rates and decays have any value: they do not
 #: change the work.
 RULES: Final[dict[str, Callable[[Node], Any]]] = {
     "ResourceApplyGradientDescent": lambda node: learning.SGD(learning_rate=0.0),
-    "ResourceApplyMomentum": lambda node: learning.Momentum(
-        learning_rate=0.0, momentum=0.0, nesterov=node.attributes["use_nesterov"]
-    ),
-    "ResourceApplyKerasMomentum": lambda node: learning.Momentum(
-        learning_rate=0.0, momentum=0.0, nesterov=node.attributes["use_nesterov"]
-    ),
+    "ResourceApplyMomentum": _momentum,
+    "ResourceApplyKerasMomentum": _momentum,
     "ResourceApplyAdam": lambda node: learning.Adam(learning_rate=0.0),
     "ResourceApplyRMSProp": lambda node: learning.RMSProp(learning_rate=0.0),
     "ResourceApplyCenteredRMSProp": lambda node: learning.RMSProp(learning_rate=0.0, centered=True),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.node import Graph, Node, Output, source_of
 from ipusim.ipu.graph.prices.observed import Form, ObservedNode
 
 #: Node types that forward their first input unchanged.
@@ -28,6 +28,7 @@ class PassView:
         self.graph = graph
         self._nodes: Mapping[str, Node] = graph.nodes
         self.entries = {entry.node.name: entry for entry in nodes}
+        self._pass_nodes = {name: entry.node for name, entry in self.entries.items()}
         self.claimed: set[str] = set()
         self._readers: dict[str, list[Node]] = {}
         for entry in self.entries.values():
@@ -37,7 +38,7 @@ class PassView:
 
     def node(self, tensor: Output) -> Node | None:
         """Return the node that computes a tensor; None for nodes of another pass."""
-        return self._nodes.get(tensor.node) if tensor.node in self.entries else None
+        return self._pass_nodes.get(tensor.node)
 
     def form(self, tensor: Output) -> Form:
         """Return the form of a tensor computed or read in the pass."""
@@ -60,13 +61,17 @@ class PassView:
             readers = self.readers(readers[0])
         return readers[0] if len(readers) == 1 else None
 
-    def source(self, tensor: Output, through: frozenset[str] = VIEWS) -> Output:
+    def source(self, tensor: Output, through: Container[str] = VIEWS) -> Output:
         """Return a tensor's source, skipping views."""
-        node = self.node(tensor)
-        while node is not None and node.type in through:
-            tensor = node.inputs[0]
-            node = self.node(tensor)
-        return tensor
+        return source_of(self._pass_nodes, tensor, through)
+
+    def reader_behind_views(self, node: Node) -> tuple[Node | None, list[Node]]:
+        """Return the single reader of a node's result that is no view, and the views before; None for several."""
+        views, reader = list[Node](), self.only_reader(node)
+        while reader is not None and reader.type in VIEWS:
+            views.append(reader)
+            reader = self.only_reader(reader)
+        return reader, views
 
     def is_weight(self, tensor: Output) -> bool:
         """Tell whether a tensor is the value of a variable, in any view or precision."""

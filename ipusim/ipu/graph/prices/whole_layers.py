@@ -11,7 +11,7 @@ from typing import Any, Final
 from ipusim.api import layers
 from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node, Output
-from ipusim.ipu.graph.prices.kernel_layers import ACTIVATIONS, Tail, sample_shape
+from ipusim.ipu.graph.prices.kernel_layers import ACTIVATIONS, Tail
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
 from ipusim.ipu.graph.prices.written_layers import written_activation
@@ -30,10 +30,9 @@ def pool(view: PassView, node: Node) -> FoundLayer | None:
     windows = Windows.of_node(node)
     form = view.form(node.inputs[0])
     batch, *shape = windows.sizes(form.shape)
-    axes = slice(2, None) if windows.channels_first else slice(1, -1)
     kind = layers.MaxPool2D if node.type == "MaxPool" else layers.AveragePool2D
     padding: Any = windows.padding.lower()
-    size, strides = ((pair[0], pair[1]) for pair in (node.attributes["ksize"][axes], windows.strides))
+    size, strides = ((pair[0], pair[1]) for pair in (windows.size, windows.strides))
     layer = kind(size, strides, padding)
     return FoundLayer(node.name, layer, tuple(shape), batch, form.dtype.itemsize, frozenset({node.name}))
 
@@ -70,10 +69,7 @@ def cross_entropy(view: PassView, node: Node) -> FoundLayer | None:
     if node.type not in ("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"):
         return None
     form = view.form(node.inputs[0])
-    nodes = frozenset((node.name, *(mean.name for mean in _mean_nodes(view, node))))
-    return FoundLayer(
-        node.name, layers.SoftmaxCrossEntropy(), form.shape[1:], form.shape[0], form.dtype.itemsize, nodes
-    )
+    return FoundLayer.over(node, layers.SoftmaxCrossEntropy(), form, (mean.name for mean in _mean_nodes(view, node)))
 
 
 def squared_error(view: PassView, node: Node) -> FoundLayer | None:
@@ -83,10 +79,8 @@ def squared_error(view: PassView, node: Node) -> FoundLayer | None:
     nodes_of_mean = _mean_nodes(view, node)
     if not nodes_of_mean:
         return None
-    form = view.form(node.outputs[0])
-    batch, shape = sample_shape(form.shape)
-    nodes = frozenset((node.name, *(mean.name for mean in nodes_of_mean)))
-    return FoundLayer(node.name, layers.MeanSquaredError(), shape, batch, form.dtype.itemsize, nodes)
+    names = (mean.name for mean in nodes_of_mean)
+    return FoundLayer.over(node, layers.MeanSquaredError(), view.form(node.outputs[0]), names)
 
 
 def activation(view: PassView, node: Node) -> FoundLayer | None:
@@ -94,11 +88,8 @@ def activation(view: PassView, node: Node) -> FoundLayer | None:
     pattern = written_activation(view, node)
     if pattern is None and node.type not in ACTIVATIONS:
         return None
-    form = view.form(node.outputs[0])
-    batch, shape = sample_shape(form.shape)
     layer = layers.ActivationLayer(ACTIVATIONS[node.type] if pattern is None else pattern.activation)
-    nodes = frozenset({node.name}) if pattern is None else pattern.nodes
-    return FoundLayer(node.name, layer, shape, batch, form.dtype.itemsize, nodes)
+    return FoundLayer.over(node, layer, view.form(node.outputs[0]), () if pattern is None else pattern.nodes)
 
 
 def attention(view: PassView, node: Node) -> FoundLayer | None:
@@ -109,18 +100,18 @@ def attention(view: PassView, node: Node) -> FoundLayer | None:
     if node.type != "Softmax":
         return None
     scores, path = _back_to_product(view, node.inputs[0])
-    weighted = _forward_to_product(view, node, path)
-    if scores is None or weighted is None:
+    weighted, weights_path = _next_product(view, node)
+    if scores is None or weighted is None or view.source(weighted.inputs[0]).node != node.name:
         return None
     found = [_projection(view, tensor) for tensor in (*scores.inputs[:2], weighted.inputs[1])]
-    last, output_path = _output_projection(view, weighted)
-    if last is None or any(projection is None for projection in found):
+    last, output_path = _next_product(view, weighted)
+    if last is None or not view.is_weight(last.inputs[1]) or any(projection is None for projection in found):
         return None
     projections: list[tuple[Node, set[str]]] = [projection for projection in found if projection is not None]
     inputs = {view.source(product.inputs[0]) for product, _ in projections}
     if len(inputs) != 1:
         return None
-    return _attention_layer(view, node, projections, (scores, weighted, last), path | output_path)
+    return _attention_layer(view, node, projections, (scores, weighted, last), path | weights_path | output_path)
 
 
 def _attention_layer(
@@ -152,51 +143,40 @@ def _attention_layer(
     return FoundLayer(node.name, layer, (positions, elements), batch, x.dtype.itemsize, frozenset(nodes))
 
 
-def _back_to_product(view: PassView, tensor: Output) -> tuple[Node | None, set[str]]:
-    """Return the query-key product that scores come from, and the names of the scales and views between."""
-    path: set[str] = set()
+def _back(view: PassView, tensor: Output, through: frozenset[str]) -> tuple[Node | None, set[str]]:
+    """Return the node that a tensor comes from, through views, and through arithmetic by constants and variables.
+
+    The second result has the names of the nodes between.
+    """
+    names: set[str] = set()
     maker = view.node(tensor)
-    while maker is not None and maker.type in VIEWS | _SCALES:
-        path.add(maker.name)
+    while maker is not None and maker.type in through:
+        names.add(maker.name)
         varying = [operand for operand in maker.inputs if not view.is_constant(operand) and not view.is_weight(operand)]
         maker = view.node(varying[0]) if varying else None
+    return maker, names
+
+
+def _back_to_product(view: PassView, tensor: Output) -> tuple[Node | None, set[str]]:
+    """Return the query-key product that scores come from, and the names of the scales and views between."""
+    maker, path = _back(view, tensor, VIEWS | _SCALES)
     is_product = maker is not None and maker.type in _PRODUCTS and not any(map(view.is_weight, maker.inputs[:2]))
     return (maker if is_product else None), path
 
 
-def _forward_to_product(view: PassView, node: Node, path: set[str]) -> Node | None:
-    """Return the product whose first operand is the softmax; add the views between to ``path``."""
-    reader = view.only_reader(node)
-    while reader is not None and reader.type in VIEWS:
-        path.add(reader.name)
-        reader = view.only_reader(reader)
-    if reader is None or reader.type not in _PRODUCTS:
-        return None
-    return reader if view.source(reader.inputs[0]).node == node.name else None
-
-
 def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
     """Return the product by a variable that a tensor comes from, with the names of this and the nodes between."""
-    names: set[str] = set()
-    maker = view.node(tensor)
-    while maker is not None and maker.type in VIEWS | _SCALES | {"BiasAdd"}:
-        names.add(maker.name)
-        varying = [operand for operand in maker.inputs if not view.is_constant(operand) and not view.is_weight(operand)]
-        maker = view.node(varying[0]) if varying else None
+    maker, names = _back(view, tensor, VIEWS | _SCALES | {"BiasAdd"})
     if maker is None or maker.type not in _PRODUCTS or not view.is_weight(maker.inputs[1]):
         return None
     return maker, names | {maker.name}
 
 
-def _output_projection(view: PassView, weighted: Node) -> tuple[Node | None, set[str]]:
-    """Return the output projection after the weighted values, and the names of the views between."""
-    path: set[str] = set()
-    reader = view.only_reader(weighted)
-    while reader is not None and reader.type in VIEWS:
-        path.add(reader.name)
-        reader = view.only_reader(reader)
-    is_product = reader is not None and reader.type in _PRODUCTS and view.is_weight(reader.inputs[1])
-    return (reader if is_product else None), path
+def _next_product(view: PassView, node: Node) -> tuple[Node | None, set[str]]:
+    """Return the product that alone reads a node's result, and the names of the views between."""
+    reader, views = view.reader_behind_views(node)
+    is_product = reader is not None and reader.type in _PRODUCTS
+    return (reader if is_product else None), {item.name for item in views}
 
 
 def dropout(view: PassView, node: Node) -> FoundLayer | None:
@@ -220,6 +200,4 @@ def _dropout_of(view: PassView, selection: Node, names: set[str], rate: float | 
     if rate is None or scale is None or scale.type not in ("Mul", "RealDiv"):
         return None
     form = view.form(selection.outputs[0])
-    batch, shape = sample_shape(form.shape)
-    nodes = frozenset((*names, selection.name, scale.name))
-    return FoundLayer(selection.name, layers.Dropout(float(rate)), shape, batch, form.dtype.itemsize, nodes)
+    return FoundLayer.over(selection, layers.Dropout(float(rate)), form, (*names, scale.name))

@@ -156,8 +156,7 @@ def positions(view: PassView, node: Node) -> FoundLayer | None:
     rows = [tensor for tensor in node.inputs if view.is_weight(tensor)]
     if len(rows) != 1 or len(form.shape) != 3 or form.shape[1:] != _without_batch_axis(view.form(rows[0]).shape):
         return None
-    nodes = frozenset({node.name})
-    return FoundLayer(node.name, layers.PositionEmbedding(), form.shape[1:], form.shape[0], form.dtype.itemsize, nodes)
+    return FoundLayer.over(node, layers.PositionEmbedding(), form)
 
 
 def _without_batch_axis(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -172,5 +171,4 @@ def add(view: PassView, node: Node) -> FoundLayer | None:
     form, *forms = (view.form(tensor) for tensor in (node.outputs[0], *node.inputs))
     if forms != [form, form] or len(form.shape) < 2 or form.dtype.kind not in "fV":
         return None
-    nodes, layer = frozenset({node.name}), layers.Add(layers.EarlierLayer("")).with_source_shape(form.shape[1:])
-    return FoundLayer(node.name, layer, form.shape[1:], form.shape[0], form.dtype.itemsize, nodes)
+    return FoundLayer.over(node, layers.Add(layers.EarlierLayer("")).with_source_shape(form.shape[1:]), form)

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.api import Array
 from ipusim.ipu.graph.node import Graph, Node, Variable
-from ipusim.ipu.graph.reading import read_graph
+from ipusim.ipu.graph.reading import assign_handle, read_graph, read_handle
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
@@ -39,37 +38,22 @@ class Captures:
     def read(self, graph: Any) -> Graph:
         """Return a function's graph, with captured handles as variables and captured values as constants."""
         plain = read_graph(graph)
-        inside = [self._captured(plain.nodes[inner.op.name], outer) for outer, inner in _captures(graph)]
+        pairs = zip(graph.external_captures, graph.internal_captures, strict=True)
+        inside = [self._captured(plain.nodes[inner.op.name], outer) for outer, inner in pairs]
         return replace(plain, nodes={**plain.nodes, **{node.name: node for node in inside}})
 
     def variables(self) -> dict[str, Variable]:
         """Return all variables with current values."""
-        return {name: Variable(name, _value(handle)) for name, handle in self._handles.items()}
+        return {name: Variable(name, read_handle(handle)) for name, handle in self._handles.items()}
 
     def assign(self, variables: Iterable[Variable]) -> None:
         """Copy assigned values to TensorFlow's variables."""
         for variable in variables:
             if variable.assigned:
-                handle = self._handles[variable.name]
-                value = tf.constant(variable.value, _dtype(handle))
-                tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+                assign_handle(self._handles[variable.name], variable.value)
 
     def _captured(self, node: Node, outer: Any) -> Node:
         """Return the placeholder of a captured tensor as a variable handle or a constant."""
         if outer.dtype == tf.resource:
             return replace(node, type="VarHandleOp", attributes={"shared_name": self.name_of(outer, node.name)})
         return replace(node, type="Const", attributes={"value": np.array(outer.numpy())})
-
-
-def _captures(graph: Any) -> Iterable[tuple[Any, Any]]:
-    """Return pairs (captured tensor, placeholder in the graph)."""
-    return zip(graph.external_captures, graph.internal_captures, strict=True)
-
-
-def _dtype(handle: Any) -> Any:
-    return tf.dtypes.as_dtype(handle._handle_data.shape_and_type[0].dtype)
-
-
-def _value(handle: Any) -> Array:
-    value: Array = tf.raw_ops.ReadVariableOp(resource=handle, dtype=_dtype(handle)).numpy()
-    return np.asarray(value)

@@ -110,7 +110,9 @@ class StageFunctions:
         if stage == max(self.stage_of):
             outputs = tf.nest.map_structure(lambda tensor: values[_name(tensor)], self.calls.outputs)
             return self.finish(outputs, losses, batch)
-        masks = {name: mask for name, value in values.items() if (mask := _mask(value)) is not None}
+        masks = {
+            name: mask for name, value in values.items() if (mask := getattr(value, "_keras_mask", None)) is not None
+        }
         tensors_sent = {
             **{("value", name): value for name, value in values.items()},
             **{("mask", name): mask for name, mask in masks.items()},
@@ -134,10 +136,6 @@ class StageFunctions:
 def _name(tensor: Any) -> str:
     """Return a symbolic tensor's name in tf_keras nodes."""
     return str(id(tensor))
-
-
-def _mask(value: Any) -> Any:
-    return getattr(value, "_keras_mask", None)
 
 
 def model_inputs(model: Any, x: Any) -> list[Any]:

@@ -218,7 +218,13 @@ class _Tracing:
         def body(tracer: ModelTracer) -> Any:
             with tracer.feed():
                 batch = self._feed.dequeue()
-            stages = StageFunctions(calls, stage_of(calls.nodes), training, self._begin, self._finish).functions()
+            stages = StageFunctions(
+                calls,
+                stage_of(calls.nodes),
+                training,
+                lambda flat: model_inputs(model, self._batch(flat)[0]),
+                self._finish,
+            ).functions()
             values: Any = tf.nest.flatten(batch)
             tape = tf.GradientTape()
             with _converting(), tape if training else nullcontext():
@@ -231,10 +237,6 @@ class _Tracing:
             return results
 
         return body
-
-    def _begin(self, flat: list[Any]) -> list[Any]:
-        """Return a batch's inputs in the model's order."""
-        return model_inputs(self._model, self._batch(flat)[0])
 
     def _batch(self, flat: list[Any]) -> tuple[Any, Any, Any]:
         """Return inputs, labels and sample weights from the tensors of a batch."""
