@@ -116,7 +116,7 @@ def test_no_bound_of_a_plan_is_above_its_simulation(seed: int) -> None:
             before = np.zeros((len(peaks), 1), dtype=np.int64)
             for count in range(1, len(cut)):  # no part of the cut is dropped on the way to it
                 part = table[:, : count + 1]
-                fits, before = memory.fits(part, tighter.allowed, before)
+                fits, before = tight.fits(part, tighter.allowed, before)
                 assert fits.all(), (item.choice, cut, count)
                 assert tighter.may_be_lower(part, trial.cycles + 1).all(), (item.choice, cut, count)
                 assert len(tighter.lower(part, trial.cycles + 1)[0]) == 1, (item.choice, cut, count)
