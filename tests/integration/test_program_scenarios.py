@@ -179,6 +179,8 @@ def test_layers_with_what_they_are_made_with(ran):
         {"name": "out", "type": "dense", "units": 2, "use_bias": False},
         {"name": "mean_squared_error", "type": "mean_squared_error"},
     ]  # fmt: skip
+    names = ["conv", "flatten", "dropout"], ["out", "mean_squared_error"]
+    assert given["pipeline"]["stages"] == [{"name": "first", "layers": names[0]}, {"name": "last", "layers": names[1]}]
     assert given["optimizer"] == {"type": "adam", "learning_rate": 0.01, "epsilon": 1e-6}
     assert given["data"] == {"type": "synthetic_targets", "shape": [8, 8, 3], "target_shape": [2], "samples": 16}
 

@@ -3,11 +3,12 @@
 import csv
 import io
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ipusim.app.run_folder.report import losses_csv
+from ipusim.app.run_folder.report import picture_window, run_files
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
@@ -75,6 +76,7 @@ def test_bytes_of_an_element_are_those_of_what_is_sent(load):
 
 
 @sampled(2)
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])
 @pytest.mark.parametrize("ipus", [2, 4])
 def test_an_accumulated_outfeed_carries_one_sum_an_execution(load, schedule, ipus):
@@ -88,7 +90,8 @@ def test_an_accumulated_outfeed_carries_one_sum_an_execution(load, schedule, ipu
     assert [loss.execution for loss in summed.learning.losses] == np.repeat(range(2), replicas).tolist()
     assert summed.learning.mean_loss(1) == pytest.approx(plain.mean_loss(1), rel=1e-14)
     assert len(summed.timeline.rows(SpanKind.OUTFEED)) == 2 * replicas
-    header, *rows = csv.reader(io.StringIO(losses_csv(summed.learning).decode()))
+    files = run_files(summed, picture_window(summed.timeline), Path())
+    header, *rows = csv.reader(io.StringIO(files["losses.csv"].decode()))
     assert header == ["step", "execution", "micro_batches", *(["replica"] if replicas > 1 else []), "loss_sum"]
     assert [float(row[-1]) for row in rows] == sums
     assert {row[2] for row in rows} == {"8"}

@@ -309,6 +309,7 @@ def test_tensorflow_executes_no_node_of_a_model(stages, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "options", "rule", "slots"),
     [
+        ("SGD", {}, learning.SGD(0.25), 1),
         ("SGD", {"momentum": 0.5, "nesterov": True}, learning.Momentum(0.25, 0.5, nesterov=True), 1),
         ("Adam", {"beta_1": 0.5, "epsilon": 1e-3}, learning.Adam(0.25, 0.5, epsilon=1e-3), 2),
         ("RMSprop", {"rho": 0.5, "epsilon": 1e-3}, learning.RMSProp(0.25, 0.5, epsilon=1e-3), 1),

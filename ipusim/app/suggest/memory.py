@@ -128,19 +128,20 @@ class MemoryBound:
         return possible, ipu_bytes
 
     def _can_complete(self, cuts: Table, room: Table, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return a mask of cuts whose remaining stages, each as long as possible, reach the last unit."""
+        """Return a mask of cuts whose remaining stages can reach the last unit.
+
+        Each stage ends as late as any begin up to the latest end of the stage before allows.
+        """
         count, stages, size = cuts.shape[1] - 1, len(self.mapping), allowed.shape[-1]
         ipus = sorted(self.live)
-        reach, reaches = cuts[:, -1], np.ones(len(cuts), dtype=bool)
+        reach, allowed = cuts[:, -1], np.logical_or.accumulate(allowed, axis=1)
         for stage in range(count, stages):
             longer = allowed[stage, reach]
             if (ipu := self.mapping[stage]) in self.mapping[:count]:
                 longer = longer & (self._least_resident[stage, reach] <= room[ipus.index(ipu)][:, None])
             last = np.where(longer.any(axis=1), size - 1 - np.argmax(longer[:, ::-1], axis=1), 0)
-            last = np.minimum(last, size - stages + stage)
-            reaches &= last > reach
-            reach = np.maximum(last, reach)
-        return np.asarray(reaches & (reach == size - 1), dtype=np.bool_)
+            reach = np.maximum(np.minimum(last, size - stages + stage), reach)
+        return np.asarray(reach == size - 1, dtype=np.bool_)
 
     @cached_property
     def _least_resident(self) -> Table:

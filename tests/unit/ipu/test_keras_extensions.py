@@ -59,7 +59,7 @@ def test_the_layers_of_a_sequential_model_are_assigned_by_numbers_or_one_by_one(
     assert [each.pipeline_stage for each in model.get_pipeline_stage_assignment()] == [None] * 3
 
 
-def test_the_calls_of_a_functional_model_are_assigned_one_by_one():
+def test_the_calls_of_a_functional_model_are_assigned_one_by_one(capsys):
     model = functional()
     found = model.get_pipeline_stage_assignment()
     assert [(each.layer.name, each.node_index) for each in found] == [("shared", 0), ("shared", 1), ("sum", 0)]
@@ -84,6 +84,8 @@ def test_the_calls_of_a_functional_model_are_assigned_one_by_one():
         "                          x",
         "=" * 50,
     ]
+    model.print_pipeline_stage_assignment_summary()
+    assert capsys.readouterr().out.splitlines()[1] == "_" * 78
 
 
 def subclass(call):
