@@ -265,6 +265,8 @@ def test_the_configuration_says_the_hosts():
         run_together([other(3, 0)] * 2)
     with pytest.raises(ProgramError, match=r"process_index: expected 1, the rank of this host, got 0$"):
         run_together([other(2, 0)] * 2)
+    with pytest.raises(ProgramError, match=r"^0 <= process_index < process_count$"):
+        other(2, 2)()
 
 
 @pytest.mark.parametrize(
