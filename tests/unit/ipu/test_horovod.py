@@ -302,6 +302,7 @@ def test_hosts_must_agree_on_the_name_of_a_collective(collective):
 
 
 def test_one_host_has_its_own_tensor():
+    assert distributed.allgather(np.ones(2)).numpy().tolist() == [1, 1]
     assert distributed.allgather(3.0).numpy().tolist() == [3]
     assert distributed.allreduce(np.float32(2), SUM) == distributed.broadcast(np.float32(2)) == 2
     assert (distributed.size(), distributed.rank()) == (1, 0)
