@@ -668,6 +668,7 @@ def test_a_configuration_reads_the_cluster_of_the_environment(case, monkeypatch)
     ("text", "told"),
     [
         ("bogus", r'expected {"cluster": {"worker": \["host:port", ...\]}, "task": ...} in JSON, got .bogus'),
+        ("[]", r"expected {.* in JSON, got '\[\]'"),
         ('{"cluster": 1}', "expected a dictionary for 'cluster', got 1"),
         (
             '{"cluster": {"chief": ["a"], "worker": 5}, "task": {"type": "chief", "index": 0}}',

@@ -119,10 +119,12 @@ def test_an_operation_alone_trains_variables_made_outside(names):
     x = tf.placeholder(np.float32, [])
     operation = compiled(lambda x: tf.train.GradientDescentOptimizer(0.5).minimize((w - x) ** 2), [x])
     (read,) = compiled(lambda: w * 1)
+    nested = compiled(lambda x: [x, {"more": (x + 1, 7)}], [x])
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         assert session.run(operation, {x: 3}) is None
         assert session.run([read, read + x], {x: 3}) == [3, 6]  # on the host, too
+        assert session.run(nested, {x: 3}) == [3, {"more": (4, 7)}]
 
 
 def test_a_computation_with_a_loop_sends_behind_the_loop_too(names):

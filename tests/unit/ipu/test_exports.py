@@ -63,6 +63,16 @@ def test_inputs_are_an_archive_by_name(names, tmp_path):
 
 
 REFUSED = {
+    "no element": (
+        ValueError,
+        "Expected `num_elements` to be at least 1.",
+        lambda names, path: names.ipu.utils.export_dataset_to_file(pairs(names), path, 0),
+    ),
+    "endless": (
+        ValueError,
+        "num_elements: expected a whole number from 0 to 2147483647, got 1000000000000000000000",
+        lambda names, path: names.ipu.utils.export_dataset_to_file(names.tf.data.Dataset.range(3), path, 10**21),
+    ),
     "few elements": (
         ModelError,
         "The dataset iterator has reached the end of the dataset: expected 4 elements, got 3",

@@ -33,6 +33,7 @@ def losses_of(names, change=lambda gradients: gradients, only=(0, 1), make=None)
     model = names.keras.Sequential([names.keras.layers.Dense(1, kernel_initializer="zeros", bias_initializer="ones")])
     outfeed = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     optimizer = (make or names.keras.optimizers.SGD)(0.05)
+    origins = []
 
     @tf.function(jit_compile=True)
     def step(iterator):
@@ -41,10 +42,13 @@ def losses_of(names, change=lambda gradients: gradients, only=(0, 1), make=None)
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((model(x) - y) ** 2)
             weights = [model.trainable_variables[place] for place in only]
-            optimizer.apply_gradients(zip(change(tape.gradient(loss, weights)), weights))  # noqa: B905 - autograph's
+            gradients = tape.gradient(loss, weights)
+            origins.append([gradient.op._original_op.type for gradient in gradients])
+            optimizer.apply_gradients(zip(change(gradients), weights))  # noqa: B905 - autograph's
             outfeed.enqueue(loss)
 
     assert names.strategy.run(step, args=[iter(dataset(tf))]) is None
+    assert origins[-1] == [("MatMul", "BiasAdd")[place] for place in only]
     return outfeed.dequeue().numpy().tolist()
 
 

@@ -235,6 +235,9 @@ def test_the_cluster_of_the_environment(monkeypatch):
     assert run_together([program] * 2) == [("chief", 0, cluster, ""), ("worker", 0, cluster, "")]
     with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected as many workers, with the chief, as there are"):
         resolver()
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 5}}')
+    with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected an index of the task below 1, "):
+        resolver()
     with pytest.raises(ProgramError, match=r"^task_index: expected one of the 1 tasks of 'worker', got 1$"):
         distribute.Server({"worker": ["a:1"]}, "worker", 1)
     with pytest.raises(ProgramError, match=r"^No such job in cluster: 'ps'$"):
@@ -262,6 +265,8 @@ def test_the_configuration_says_the_hosts():
         run_together([other(3, 0)] * 2)
     with pytest.raises(ProgramError, match=r"process_index: expected 1, the rank of this host, got 0$"):
         run_together([other(2, 0)] * 2)
+    with pytest.raises(ProgramError, match=r"^0 <= process_index < process_count$"):
+        other(2, 2)()
 
 
 @pytest.mark.parametrize(
@@ -297,6 +302,7 @@ def test_hosts_must_agree_on_the_name_of_a_collective(collective):
 
 
 def test_one_host_has_its_own_tensor():
+    assert distributed.allgather(np.ones(2)).numpy().tolist() == [1, 1]
     assert distributed.allgather(3.0).numpy().tolist() == [3]
     assert distributed.allreduce(np.float32(2), SUM) == distributed.broadcast(np.float32(2)) == 2
     assert (distributed.size(), distributed.rank()) == (1, 0)

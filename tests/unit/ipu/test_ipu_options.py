@@ -239,6 +239,11 @@ def test_keys_of_verified_transfers():
         ),
         (
             ValueError,
+            "`profiling` is required when `profile_execution` is set",
+            lambda config: utils.create_ipu_config(profile_execution=True),
+        ),
+        (
+            ValueError,
             "IPU devices have already been configured.",
             lambda config: utils.auto_select_ipus(utils.auto_select_ipus(config, 2), 2),
         ),

@@ -327,6 +327,7 @@ NUMBERED = {"number_of_epochs": lambda: 1, "elements_per_epochs": lambda: 1, "pr
 AT_LEAST = "^Expected `{}` to be at least 1.$"
 HOST_PIPELINE = [
     *of(utils.use_synthetic_data_for, {}, synthetic_data_category=((),)),
+    *of(utils.extract_all_events, {}, events=(("empty list", "empty tuple"),)),
     *of(
         "dataset_benchmark",
         lambda **given: fetched(dataset_benchmark.dataset_benchmark(**given)),

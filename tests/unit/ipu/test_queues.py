@@ -97,6 +97,7 @@ def test_an_outfeed_in_the_mode_last_gives_the_last_element_again(names):
         (("infeed",), 3),
         (("infeed", 0, 1, 2), 2),
         (("infeed", 2, 4, 2, 5), 5),
+        ((None, 0), 3),
         ((None, 0, 2), 3),
         ((None, 1, 2, 7), 7),
         ((None, 0, None, 1, 7), 7),
@@ -128,6 +129,7 @@ def test_an_infeeds_deprecated_names(names):
         ((None, None, None, None, 1), ("ALL", 3, False)),
         ((Mode.LAST, 0, 5), ("LAST", 5, False)),
         ((Mode.LAST, None, 5, True), ("LAST", 5, True)),
+        ((None, 0, 5, True), ("ALL", 5, True)),
         ((None, None, 5, True), ("ALL", 5, True)),
     ],
 )

@@ -134,3 +134,6 @@ def test_dictionaries_go_between_stages_to_the_optimizer_function_and_out_and_gr
     (element,) = found.sent
     assert element["loss"].shape == (COUNT,)
     assert element["x"].shape == (COUNT, 4)
+    tf.reset_default_graph()
+    inferred = pipeline(names, [lambda x: {"x": x, "a": 2 * x}, lambda both: {"y": both["x"] - both["a"]}], ipus=2)
+    assert inferred.sent["y"][0].tolist() == (-X).tolist()
