@@ -175,7 +175,7 @@ SOME_SHARDS = [*range(3), *(pytest.param(shard, marks=slowest) for shard in rang
 
 def some(examples):
     """Return the number of examples of which each shard checks its part, of so many in all."""
-    return share(examples) if runs_slowest() else 3 * SHARDS
+    return share(examples) if runs_slowest() else 6 * SHARDS
 
 
 def check_shard(shard, strategy, check, *, examples):

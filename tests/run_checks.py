@@ -11,7 +11,7 @@ from ipusim.analysis.critical_path import WAITS, critical_path_of, path_parts
 from ipusim.analysis.executions import executions_of
 from ipusim.analysis.fits import fits_or_unknown
 from ipusim.analysis.idle_spans import CAUSES
-from ipusim.analysis.phases import phases_of
+from ipusim.analysis.phases import PHASES, phases_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.analysis.waterfall import Waterfall
@@ -57,6 +57,8 @@ def check_recorded(timeline):
         edges = [execution.start, *(phase.end for phase in own)]
         assert [phase.start for phase in own] == edges[:-1]
         assert edges[-1] == execution.end
+        places = [PHASES.index(phase.name) for phase in own]
+        assert places == sorted(set(places))
     assert {len(column.values) for column in span_columns(timeline).values()} == {len(timeline)}
     check_pictures(timeline)
 

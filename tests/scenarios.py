@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
+from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.timeline.timeline import Timeline
@@ -35,8 +36,7 @@ def timed(stages):
     return {"system": {"name": "m2000"}, "pipeline": {"gradient_accumulation_count": 8, "stages": listed}}
 
 
-@lru_cache(maxsize=32)
-def run(
+def job_of(
     schedule: str = "1f1b",
     *,
     mapping: Sequence[int] = (0, 1, 2, 3),
@@ -50,8 +50,8 @@ def run(
     inference: bool = False,
     held: int = 0,
     **pipeline: Any,
-) -> Run:
-    """Return the run; each stage moves so many bytes to its neighbours, and holds so many of each micro-batch."""
+) -> Job:
+    """Return the Job; each stage moves so many bytes to its neighbours, and holds so many of each micro-batch."""
     last = len(mapping) - 1
     stages = [
         {
@@ -67,7 +67,13 @@ def run(
     asked = {"schedule": schedule, "gradient_accumulation_count": count, "repeat_count": executions}
     asked |= {"device_mapping": list(mapping), "stages": stages, **pipeline}
     data = {"system": {"name": system, "auto_select_ipus": max(mapping) + 1}, "pipeline": asked}
-    return execute(job_from(data | ({"training": False} if inference else {})))
+    return job_from(data | ({"training": False} if inference else {}))
+
+
+@lru_cache(maxsize=32)
+def run(*names: str, **changes: Any) -> Run:
+    """Return the run of :func:`job_of`."""
+    return execute(job_of(*names, **changes))
 
 
 def timeline(*names: str, **changes: Any) -> Timeline:

@@ -8,7 +8,6 @@ from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.plans import parse_grid
 
 CASES = {
     "grouped_2_stages_count_4_recomputation": (
@@ -62,28 +61,3 @@ def test_grouped_and_interleaved_inference_are_the_same_grid():
     shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, training=False)
     grouped, interleaved = (format_grid(plan_of(find(name), shape)).splitlines() for name in ("grouped", "interleaved"))
     assert grouped[2:] == interleaved[2:]
-
-
-def without_recomputation(grid: str) -> list[list[str]]:
-    rows = [row[5:].split("|") for row in grid.splitlines()[1:]]
-    return [[" ".join(word for word in cell.split() if word[0] != "R") or "." for cell in row] for row in rows]
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if name.endswith("recomputation")])
-def test_grid_without_recomputation_is_the_same_without_its_cells(name):
-    schedule, shape, _ = CASES[name]
-    plan = plan_of(find(schedule), PlanShape(mapping=shape.mapping, micro_batches=shape.micro_batches))
-    cells = plan.cells()
-    rows = [row for row in without_recomputation(golden(name)) if set(row) != {"."}]
-    right = [
-        [" ".join(map(str, cells.get((time_step, ipu), []))) or "." for ipu in plan.ipus]
-        for time_step in sorted({time_step for time_step, _ in cells})
-    ]
-    assert rows == right
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_printed_grid_parses_back(name):
-    schedule, shape, _ = CASES[name]
-    plan = plan_of(find(schedule), shape)
-    assert parse_grid(format_grid(plan)) == plan

@@ -49,33 +49,6 @@ weights = {name: value.tolist() for name, value in learning.weights.items()}
 print(json.dumps([[each.loss for each in learning.losses], weights]))
 """
 PAGE = "import reports.scenario_page as page; print(page.scenario_page())"
-GRADIENTS = """
-import numpy as np
-from ipusim.model.layers.gain import Gain, Hinge
-
-rng = np.random.default_rng(1)
-x, grad, step = rng.normal(size=(4, 3)), rng.normal(size=(4, 3)), 1e-6
-layer, loss, labels = Gain(), Hinge(), np.array([0, 2, 1, 1])
-own = {"g": rng.normal(size=3)}
-
-def slopes(value, of):
-    found = np.zeros_like(of)
-    for place in np.ndindex(of.shape):
-        kept, ends = of[place], []
-        for end in (kept + step, kept - step):
-            of[place] = end
-            ends.append(value())
-        of[place] = kept
-        found[place] = (ends[0] - ends[1]) / (2 * step)
-    return found
-
-through = lambda: float((layer.forward(own, x)[0] * grad).sum())
-grad_x, grads = layer.backward(own, layer.forward(own, x)[1], grad)
-np.testing.assert_allclose(grad_x, slopes(through, x), atol=1e-8)
-np.testing.assert_allclose(grads["g"], slopes(through, own["g"]), atol=1e-8)
-far = lambda: float(loss.forward({}, x, labels)[0])
-np.testing.assert_allclose(loss.backward({}, loss.forward({}, x, labels)[1])[0], slopes(far, x), atol=1e-8)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +104,3 @@ def test_the_docs_have_it(python, tmp_path: Path) -> None:  # type: ignore[no-un
         "python",
         "repeat",
     ]
-
-
-def test_its_gradients_are_those_of_finite_differences(python, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    done = python(GRADIENTS, folder=tmp_path)
-    assert done.returncode == 0, done.stderr

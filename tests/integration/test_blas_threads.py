@@ -27,9 +27,8 @@ print(json.dumps(sorted(found)))
 
 def test_every_blas_runs_on_one_thread_in_a_run():
     """SciPy brings a BLAS of its own, which a limit set before it is loaded would miss."""
-    root = ROOT
     command = [sys.executable, "-W", "error", "-c", THREADS]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found) >= 1

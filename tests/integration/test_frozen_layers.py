@@ -1,12 +1,7 @@
 """Runs whose first stages are frozen: what they do backward, and where their weights lie."""
 
-import numpy as np
-import pytest
-
-from ipusim.analysis.memory import memory_curves
 from ipusim.app.scenario import load_job
 from ipusim.pipeline.ops import Pass
-from ipusim.runs.execute import execute
 from tests.programs import PROGRAMS, Ran
 from tests.scenarios import SCENARIOS, job_from
 
@@ -26,33 +21,6 @@ SCENARIO = {
 }
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"allow_recompute": True},
-        {"schedule": "sequential", "allow_recompute": True},
-        {"schedule": "zero_bubble_h1"},
-        {"schedule": "gpipe", "allow_recompute": True},
-        {"schedule": "popart", "allow_recompute": True},
-    ],
-)
-def test_frozen_stages_run_forward_alone(more):
-    job = job_from(SCENARIO | {"pipeline": SCENARIO["pipeline"] | more})
-    run = execute(job)
-    curves = memory_curves(run.timeline, job.memory.footprint)
-    assert min(int(curve.live_bytes.min()) for curve in curves) == 0
-    backward = {
-        stage: sum(job.costs.passes.get((kind, stage), 0) for kind in Pass if kind is not Pass.FORWARD)
-        for stage in range(4)
-    }
-    assert backward[0] == backward[1] == 0 < min(backward[2], backward[3])
-    assert [job.program.saved_bytes(stage) for stage in (0, 1)] == [0, 0]
-    initial = {name: a for stage in range(4) for name, a in job.workload(0).initial_parameters(stage).items()}
-    for name, array in run.learning.weights.items():
-        assert np.array_equal(array, initial[name]) == (name[0] in "ab"), name
-
-
 def test_frozen_stages_hold_as_much_whether_others_recompute():
     """They keep nothing of a forward pass for a backward one, so its peak is that of stages that compute again."""
     kept, again = (
@@ -64,21 +32,6 @@ def test_frozen_stages_hold_as_much_whether_others_recompute():
     )
     assert forward[:2] == with_recomputation[:2]
     assert forward[2] != with_recomputation[2]
-
-
-@pytest.mark.parametrize("option", ["replicated_optimizer_state_sharding", "replicated_weight_sharding"])
-def test_frozen_weights_stay_whole_where_replicas_hold_parts_of_others(option):
-    own = SCENARIO["pipeline"] | {option: True, "offload_weight_update_variables": True}
-    system = SCENARIO["system"] | {
-        "auto_select_ipus": 8,
-        "name": "pod16",
-        "minimum_remote_tensor_size": 1,
-        "enable_remote_buffers": True,
-    }
-    alone = execute(job_from(SCENARIO | {"system": system, "pipeline": SCENARIO["pipeline"]}))
-    parts = execute(job_from(SCENARIO | {"system": system, "pipeline": own}))
-    for name, array in alone.learning.weights.items():
-        np.testing.assert_array_equal(parts.learning.weights[name], array, err_msg=name)
 
 
 def test_variables_that_a_program_does_not_train_cost_what_frozen_layers_do(tmp_path):

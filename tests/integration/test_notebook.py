@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 
 import ipusim
@@ -137,19 +138,6 @@ def test_a_scenario_as_a_dict_asks_for_the_same(path):
     assert (request.options, request.folder) == (there.options, there.folder)
 
 
-def test_a_run_of_a_path_is_that_of_its_options(learnt, tmp_path):
-    path = tmp_path / "small.yaml"
-    path.write_text(json.dumps(LEARNING))
-    for there in (ipusim.run(path), ipusim.run(str(path))):
-        assert there.timeline == learnt.timeline
-        assert there.summary == learnt.summary
-    path.write_text(json.dumps(TIMED | {"steps": 0}))
-    assert refused(ScenarioError, ipusim.run, path) == (
-        f"{path}:1:{json.dumps(TIMED | {'steps': 0}).index(' 0') + 2}: steps: expected a whole number from 1 to "
-        "1000000, got 0"
-    )
-
-
 CHANGES = {"pipeline.gradient_accumulation_count": 16, "pipeline": {"stages": {"s1": {"forward": 1500}}}, "steps": None}
 
 
@@ -271,6 +259,12 @@ def test_a_run_shows_a_verdict_a_summary_and_its_trace(timed):
     assert re.search(r">makespan</td><td[^>]*>33,000 cycles, ", html)
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
     assert b64decode(png) == timed._repr_png_() == timed.figure()._repr_png_()
+
+
+def test_ipython_shows_a_run_as_a_summary_and_a_picture_and_a_figure_as_a_picture(timed):
+    shown, figure = (DisplayFormatter().format(each)[0] for each in (timed, timed.figure()))
+    assert (shown["text/html"], shown["image/png"]) == (timed._repr_html_(), timed._repr_png_())
+    assert figure["image/png"] == shown["image/png"]
 
 
 def test_what_a_run_shows_is_escaped_and_says_what_does_not_fit():
@@ -444,6 +438,9 @@ def test_requests_paths_and_folders_are_compared(folder, tmp_path, learnt):
     assert refused(FileError, ipusim.compare, folder).startswith(f"{folder}: expected a second run to compare with")
     path.write_text(json.dumps(TIMED | {"steps": 0}))
     assert refused(ScenarioError, ipusim.compare, [TIMED, path]).startswith(f"{path}:1:")
+    assert refused(ScenarioError, ipusim.run, path) == (
+        f"{path}:1:{path.read_text().index(' 0') + 2}: steps: expected a whole number from 1 to 1000000, got 0"
+    )
     path.write_text(json.dumps(TIMED | {"pipeline": TIMED["pipeline"] | {"gradient_accumulation_count": 9}}))
     place = path.read_text().index(": 9") + 3
     text = refused(ScenarioError, ipusim.compare, [path], ["grouped", "interleaved"])
@@ -513,33 +510,15 @@ def test_losses_of_a_folder_that_are_none_are_one_message(folder, tmp_path, cont
 
 
 def test_what_is_no_run_folder(folder, tmp_path):
-    assert refused(FileError, ipusim.load, tmp_path / "none") == (
-        f"{tmp_path / 'none'}: expected a run folder, got no such folder"
-    )
+    """A file, and a folder with other arrays; what commands refuse too is looked at there."""
     file = folder / "summary.json"
     assert refused(FileError, ipusim.load, file) == f"{file}: expected a run folder, got a file"
     broken = tmp_path / "broken"
-    broken.mkdir()
-    shutil.copy(folder / "timeline.npz", broken)
-    assert refused(FileError, ipusim.load, broken) == (
-        f"{broken}: expected a run folder, with summary.json and timeline.npz, got none with summary.json"
-    )
-    said = broken / "summary.json"
-    for text, reason in (
-        ("{", "got a file without valid JSON: "),
-        ("[]", "got JSON without a valid description, notes, memory"),
-        ('{"description": "", "notes": [], "memory": {}}', "got JSON without a valid fits, verdict, ipus"),
-    ):
-        said.write_text(text)
-        expected = f"{said}: expected the summary of a run, {reason}"
-        assert refused(FileError, ipusim.load, broken).startswith(expected)
-    shutil.copy(folder / "summary.json", broken)
+    shutil.copytree(folder, broken)
     (broken / "weights.npz").write_bytes(b"no archive")
     assert refused(FileError, ipusim.load, broken).startswith(
         f"{broken / 'weights.npz'}: expected the arrays of a run, got another format: "
     )
-    (broken / "timeline.npz").write_bytes(b"no archive")
-    assert "expected a Timeline saved by ipusim" in refused(TimelineError, ipusim.load, broken)
 
 
 def test_without_pandas_all_but_frames_works(timed, monkeypatch):

@@ -72,15 +72,10 @@ def test_tutorial_steps_have_the_tutorials_numbers(name: str) -> None:
         for index in range(len(program.stages))
         for key, array in experiment.workload(0).initial_parameters(index).items()
     }
+    widths = (784, 256, 128, 64, 32, 10)
     assert weights == {
         f"{layer}/{key}": shape
-        for layer, inputs, units in [
-            ("dense256", 784, 256),
-            ("dense128", 256, 128),
-            ("dense64", 128, 64),
-            ("dense32", 64, 32),
-            ("logits", 32, 10),
-        ]
+        for layer, inputs, units in zip(LAYERS[1:-1], widths, widths[1:], strict=False)
         for key, shape in [("W", (inputs, units)), ("b", (units,))]
     }
 

@@ -6,16 +6,12 @@ from pathlib import Path
 import pytest
 
 from ipusim.app.scenario.load import load_job
-from ipusim.retiming.exact_run import ExactRun
 from ipusim.retiming.stretches import Ending
 from ipusim.runs import second_times
-from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
-from ipusim.runs.request.request import Request
 from ipusim.runs.second_times import check_times
 from ipusim.runs.time_alone import timeline_of
-from ipusim.timeline.kinds import SpanKind
-from tests.scenarios import SCENARIOS
+from tests.scenarios import SCENARIOS, job_of
 
 #: Of which times depend on the order in which the host is asked.
 NOT_EXACT = {"host_embedding"}
@@ -23,9 +19,7 @@ NOT_EXACT = {"host_embedding"}
 
 def long_run() -> Job:
     """Return a run of which a part is simulated."""
-    stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
-    pipeline = {"schedule": "1f1b", "sync": "point_to_point", "gradient_accumulation_count": 4000, "stages": stages}
-    return assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}, name="long"))
+    return job_of(mapping=(0, 1), count=4000, update=0, sync="point_to_point")
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
@@ -54,23 +48,6 @@ def test_of_a_run_too_large_to_compare_the_part_that_is_laid_out_is_checked(monk
     assert check_times(job, timeline_of(job)).text == (
         f"Times computed a second time are equal, of the part that is laid out, micro-batches {count}, "
         f"executions 1, passes {4 * count:,}, sends 0, weight updates 2, ends of executions 1."
-    )
-
-
-def test_the_first_time_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one of many, with both times: here of a tensor whose lead is a cycle more."""
-    job = load_job(SCENARIOS / "gpu_schedules.yaml")
-    timeline = timeline_of(job, job.executions)
-    right = ExactRun.send_cycles
-    monkeypatch.setattr(ExactRun, "send_cycles", lambda run, *way: tuple(each + 1 for each in right(run, *way)))
-    check = check_times(job, timeline)
-    row = timeline.rows(SpanKind.SEND)[0]
-    start, end = int(timeline.start[row]), int(timeline.end[row])
-    assert check.outcome == "different"
-    assert check.text == (
-        "Times computed a second time differ, the send of stage 0 and micro-batch 0 from IPU 0 "
-        "in execution 0 of replica 0 "
-        f"is at cycles {start:,} to {end:,}, and {start:,} to {end + 1:,} without events."
     )
 
 

@@ -1,24 +1,15 @@
 """What holds of every Timeline, and of labels wherever they want to be."""
 
-import io
-from itertools import pairwise
-from operator import attrgetter
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipusim.analysis.executions import executions_of
-from ipusim.analysis.phases import PHASES, phases_of
 from ipusim.analysis.run_times import run_times_of
-from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.app.render.boxes import bin_edges, share_boxes, span_boxes
 from ipusim.app.render.lettering import space_out
 from ipusim.app.render.narrow import legible_boxes
-from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.style import ALWAYS_SHOWN
-from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import window
 from tests.effort import share
 
@@ -53,20 +44,6 @@ def arguments(draw):
 
 @settings(max_examples=share(60), deadline=None)
 @given(arguments())
-def test_phases_tile_every_execution(lock_step, chosen):
-    timeline = lock_step(**chosen)
-    for execution in executions_of(timeline):
-        own = [phase for phase in phases_of(timeline) if phase.execution == execution.index]
-        assert own[0].start == execution.start
-        assert own[-1].end == execution.end
-        assert all(one.end == other.start for one, other in pairwise(own))
-        places = [PHASES.index(phase.name) for phase in own]
-        assert places == sorted(set(places))
-    assert executions_of(timeline)[-1].end == max(timeline.end[timeline.kind != 11])
-
-
-@settings(max_examples=share(60), deadline=None)
-@given(arguments())
 def test_bubbles_agree_with_each_other(lock_step, chosen):
     found = run_times_of(lock_step(**chosen))
     bubble, stages = found.bubble, len(chosen["mapping"])
@@ -78,14 +55,19 @@ def test_bubbles_agree_with_each_other(lock_step, chosen):
     assert bubble.idle_cycles >= stages * (found.makespan_cycles - bubble.ideal_cycles)
 
 
+def part_of(timeline, from_part, length):
+    """Return a window on a part of a run, and its boxes."""
+    whole = window(timeline)
+    start = int(whole.end * from_part)
+    shown = window(timeline, start, start + max(int((whole.end - start) * length), 1))
+    return shown, span_boxes(timeline, shown)
+
+
 @settings(max_examples=share(40), deadline=None)
 @given(arguments(), st.floats(1, 3000), st.floats(0, 0.9), st.floats(0.05, 1))
 def test_shares_keep_every_area_in_every_window(lock_step, chosen, narrowest, from_part, length):
     timeline = lock_step(**chosen)
-    whole = window(timeline)
-    start = int(whole.end * from_part)
-    shown = window(timeline, start, start + max(int((whole.end - start) * length), 1))
-    spans = span_boxes(timeline, shown)
+    shown, spans = part_of(timeline, from_part, length)
     boxes = share_boxes(spans, len(timeline.info.ipus), bin_edges(np.unique(timeline.start), shown, narrowest))
     for ipu in range(len(timeline.info.ipus)):
         for look in range(9):
@@ -101,10 +83,7 @@ def test_what_is_made_wide_enough_stays_in_its_window_and_covers_nothing(
     lock_step, chosen, narrowest, from_part, length
 ):
     timeline = lock_step(**chosen)
-    whole = window(timeline)
-    start = int(whole.end * from_part)
-    shown = window(timeline, start, start + max(int((whole.end - start) * length), 1))
-    spans = span_boxes(timeline, shown)
+    shown, spans = part_of(timeline, from_part, length)
     boxes, _ = legible_boxes(spans, shown, max(int(shown.cycles * narrowest), 1), 0.04)
     assert boxes.start.min() >= shown.start
     assert boxes.end.max() <= shown.end
@@ -118,26 +97,6 @@ def test_what_is_made_wide_enough_stays_in_its_window_and_covers_nothing(
         covered = (beside > 1e-6) & (above > 1e-9)
         np.fill_diagonal(covered, val=False)
         assert not covered.any()
-
-
-@settings(max_examples=share(40), deadline=None)
-@given(arguments())
-def test_trace_files_hold_every_cycle_once(lock_step, read_perfetto, chosen):
-    timeline = lock_step(**chosen)
-    file = io.BytesIO()
-    write_perfetto_trace(TraceContent(timeline), file.write)
-    slices = [each for each in read_perfetto(file.getvalue()).slices if each.track[1] != "phases"]
-    assert not any(each.around for each in slices)
-    on_ipus = [each for each in slices if each.track[1].startswith("IPU ")]
-    assert (
-        sum(each.args["end_cycles"] - each.args["start_cycles"] for each in on_ipus) == cycles_by_kind(timeline).sum()
-    )
-    flows = [
-        [number for each in slices for number in ends(each)] for ends in (attrgetter("leaving"), attrgetter("arriving"))
-    ]
-    assert sorted(flows[0]) == sorted(flows[1]) == sorted(set(flows[0]))
-    stages = len(chosen["mapping"])
-    assert len(flows[0]) == (stages - 1) * chosen["count"] * chosen["executions"] * (1 + chosen["training"])
 
 
 labels = st.lists(st.tuples(st.floats(0, 1000), st.floats(1, 200)), min_size=1, max_size=8)

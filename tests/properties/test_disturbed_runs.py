@@ -2,7 +2,6 @@
 
 import random
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from tests.effort import draws_everything, sampled, seeds
 from tests.properties.test_repeats import drawn
+from tests.scenarios import job_from, job_of
 from tests.timelines import check_tiling
 
 #: Passes of a run of several executions, at most, by default.
@@ -73,18 +73,32 @@ def drawn_disturbances(rng, system, length):
     return [rng.choice(makers)() for _ in range(rng.randint(1, 4))]
 
 
-@sampled(2)
-@pytest.mark.parametrize("seed", seeds(300))
-def test_any_disturbances_of_any_run(seed):
-    rng, plain = random.Random(seed), None
-    while plain is None:
+def drawn_job(rng, is_short=lambda job: True, **pipeline):
+    """Return a drawn Job without disturbances, with some options of its pipeline, and the length of its run."""
+    while True:
+        scenario = drawn(rng.randrange(10**6))
+        scenario["pipeline"] |= {key: rng.choice(values) for key, values in pipeline.items()}
         with suppress(RequestError):  # of a count that its schedule cannot lay out
-            plain = assemble(Request.from_dict(drawn(rng.randrange(10**6)), name="drawn", folder=Path()))
-    length = execute(plain).timeline.makespan_cycles
-    disturbances = drawn_disturbances(rng, plain.system, length)
+            job = job_from(scenario)
+            if is_short(job):
+                return job, execute(job).timeline.makespan_cycles
+
+
+def check_disturbed(plain, disturbances):
+    """Hold the disturbed run of a Job against the same run without jumps; return both."""
     job = assemble(plain.request.replace({"disturbances": disturbances}))
     run, whole = execute(job), execute(job, jump=False)
     assert run.timeline.expanded() == whole.timeline, disturbances
+    return run, whole
+
+
+@sampled(2)
+@pytest.mark.parametrize("seed", seeds(300))
+def test_any_disturbances_of_any_run(seed):
+    rng = random.Random(seed)
+    plain, length = drawn_job(rng)
+    disturbances = drawn_disturbances(rng, plain.system, length)
+    run, whole = check_disturbed(plain, disturbances)
     assert run.summary.disturbances == whole.summary.disturbances, disturbances
     check_tiling(whole.timeline)
     idle = idle_causes(run.timeline)
@@ -102,13 +116,8 @@ def test_any_disturbances_of_any_run(seed):
 @sampled(2)
 @pytest.mark.parametrize("seed", seeds(300))
 def test_tensors_on_lanes_take_as_long_as_links_need_for_them(monkeypatch, seed):
-    rng, plain = random.Random(seed), None
-    while plain is None:
-        with suppress(RequestError):  # of a count that its schedule cannot lay out
-            scenario = drawn(rng.randrange(10**6))
-            scenario["pipeline"]["sync"] = "point_to_point"
-            plain = assemble(Request.from_dict(scenario, name="drawn", folder=Path()))
-    length = execute(plain).timeline.makespan_cycles
+    rng = random.Random(seed)
+    plain, length = drawn_job(rng, sync=["point_to_point"])
     for disturbances in ([], drawn_disturbances(rng, plain.system, length)):
         job = assemble(plain.request.replace({"disturbances": disturbances}))
         run = execute(job, jump=False)
@@ -121,24 +130,18 @@ def test_tensors_on_lanes_take_as_long_as_links_need_for_them(monkeypatch, seed)
 @sampled(2)
 @pytest.mark.parametrize("seed", seeds(100))
 def test_of_several_executions_those_before_between_and_behind_changes_are_left_out(seed):
-    rng, plain = random.Random(seed), None
-    while plain is None:
-        with suppress(RequestError):  # of a count that its schedule cannot lay out
-            scenario = drawn(rng.randrange(10**6))
-            scenario["pipeline"]["repeat_count"] = rng.choice((12, 20, 40) if draws_everything() else (16, 24, 40))
-            plain = assemble(Request.from_dict(scenario, name="drawn", folder=Path()))
-            passes = plain.of_whole(lambda of: len(of.plan.table)) * plain.executions
-            plain = plain if passes <= MOST_PASSES or draws_everything() else None
-    length = execute(plain).timeline.makespan_cycles
+    def is_short(job):
+        return draws_everything() or job.of_whole(lambda of: len(of.plan.table)) * job.executions <= MOST_PASSES
+
+    rng = random.Random(seed)
+    plain, length = drawn_job(rng, is_short, repeat_count=(12, 20, 40) if draws_everything() else (16, 24, 40))
     first, stalled = rng.randrange(length), rng.randrange(length)
     disturbances = [
         {"ipu": rng.choice(range(plain.system.count)), "slower": 2, "from": first, "until": first + length // 20},
         {"host": "infeed", "stall": rng.randrange(5000), "at": stalled},
         {"ipu": 0, "slower": 1.3, "from": rng.randrange(length)},
     ][: rng.randint(1, 3)]
-    job = assemble(plain.request.replace({"disturbances": disturbances}))
-    run, whole = execute(job), execute(job, jump=False)
-    assert run.timeline.expanded() == whole.timeline, disturbances
+    run, whole = check_disturbed(plain, disturbances)
     assert run.summary.times_dict() == whole.summary.times_dict(), disturbances
     if seed % 3 == 0 or draws_everything():  # with the parts of the time, for which the run is simulated without each
         assert run.summary.to_dict() == whole.summary.to_dict(), disturbances
@@ -146,10 +149,7 @@ def test_of_several_executions_those_before_between_and_behind_changes_are_left_
 
 @pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
 def test_of_a_thousand_executions_few_are_simulated_around_two_changes(sync):
-    stages = [{"name": f"s{number}", "forward": 100, "backward": 200, "update": 50} for number in range(4)]
-    pipeline = {"schedule": "1f1b", "sync": sync, "gradient_accumulation_count": 8, "repeat_count": 1000}
-    scenario = {"system": {"name": "free"}, "pipeline": {**pipeline, "stages": stages}}
-    plain = assemble(Request.from_dict(scenario))
+    plain = job_of(sync=sync, executions=1000)
     third = execute(plain).timeline.makespan_cycles // 3
     slow = {"ipu": 1, "slower": 2, "from": third, "until": 2 * third}
     run = execute(assemble(plain.request.replace({"disturbances": [slow]})))

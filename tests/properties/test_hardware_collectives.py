@@ -16,16 +16,10 @@ from ipusim.hardware.collectives.run import run
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
 from tests.machine_costs import check_collective, collective_cost
+from tests.properties.test_hardware_routes import RATES as BY_CHANNEL
 
 #: Useful bytes per second of the links of each channel, in one direction.
-LINK = Fraction(128 * 2**30 * 85, 800)
-RATES = {
-    "rung": 4 * LINK,
-    "machine rung": Fraction(423_312_076_496, 16),
-    "rung crossing": 2 * LINK,
-    "rail": 2 * LINK,
-    "gateway pair": Fraction(200 * 10**9 * 85, 800),
-}
+RATES = BY_CHANNEL | {"gateway pair": Fraction(200 * 10**9 * 85, 800)}
 
 KINDS = [(operation, name) for operation, algorithms in ALGORITHMS.items() for name in algorithms]
 

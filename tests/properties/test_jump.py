@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,6 +31,7 @@ from ipusim.timeline.repeats import with_copies
 from tests.effort import draws_everything, rarest, sampled, seeds, share, slowest
 from tests.random_runs import drawn_job
 from tests.replay.requests import DRAWN, Requested, drawn_requests
+from tests.scenarios import job_of
 
 #: Passes of a drawn run by default and with ``--every``, and tensors that may wait for a stage in it, at most.
 MOST_PASSES, MOST_PASSES_WITH_EVERY, MOST_WAITING = 6_000, 30_000, 100
@@ -41,6 +41,8 @@ TIMES, TIMES_WITH_EVERY = (8, 12, 20), (8, 20, 60)
 SORTS = {"options": 10, "cycles": 16, "orders": 3, "tables": 4}
 #: Of one sort more than a share, as most of its small runs are over before they repeat themselves.
 FEWEST = {"cycles": 10}
+#: Two stages, each on an IPU.
+TWO: dict[str, Any] = {"mapping": (0, 1), "forward": 1000, "backward": 2000, "update": 0}
 #: How many runs are drawn with rules that go by the number of an execution or a micro-batch.
 DRAWN_BY_NUMBER = 500
 
@@ -147,11 +149,9 @@ def test_each_rule_that_goes_by_numbers_is_drawn_and_most_runs_are_simulated_in_
 @pytest.mark.parametrize(("training", "schedule"), [(True, "1f1b"), (False, "grouped")])
 def test_results_of_mode_last_leave_once_in_each_of_several_steps(training: bool, schedule: str) -> None:
     """100 MB a step, which take longer to copy than a step to compute: no step is shorter than its copy."""
-    stages = [{"name": f"s{number}", "forward": 1000, **({"backward": 2000} if training else {})} for number in (0, 1)]
-    pipeline = {"schedule": schedule, "gradient_accumulation_count": 8, "repeat_count": 10, "stages": stages}
+    job = job_of(schedule, **TWO, system="pod16", executions=10, inference=not training)
     outfeed = {"element_bytes": "100 MB", "mode": "LAST"}
-    data = {"training": training, "system": {"name": "pod16"}, "pipeline": pipeline, "outfeed": outfeed, "steps": 40}
-    run = execute(assemble(Request.from_dict({**data, "memory": "off"})))
+    run = execute(assemble(job.request.replace({"outfeed": outfeed, "steps": 40, "memory": "off"})))
     timeline = run.timeline
     rows = timeline.rows(SpanKind.OUTFEED)
     assert timeline.repeats
@@ -164,12 +164,9 @@ def test_results_of_mode_last_leave_once_in_each_of_several_steps(training: bool
 
 def test_one_execution_of_a_longer_step_has_no_results_of_mode_last() -> None:
     """They leave with the last execution of the step; so with a disturbance around which the run is simulated."""
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in (0, 1)]
-    pipeline = {"schedule": "1f1b", "gradient_accumulation_count": 400, "repeat_count": 10, "stages": stages}
     passing = {"ipu": 1, "slower": 2, "from": 600_000, "until": 620_000}
-    outfeed = {"element_bytes": "1 MB", "mode": "LAST"}
-    data = {"system": {"name": "m2000"}, "pipeline": pipeline, "outfeed": outfeed, "disturbances": [passing]}
-    job = assemble(Request.from_dict(data))
+    changes = {"outfeed": {"element_bytes": "1 MB", "mode": "LAST"}, "disturbances": [passing]}
+    job = assemble(job_of(**TWO, count=400, system="m2000", executions=10).request.replace(changes))
     part, whole = (timeline_of(job, 1, jump=jump) for jump in (True, False))
     assert len(part.repeats) == 2
     assert not len(whole.rows(SpanKind.OUTFEED))
@@ -178,11 +175,10 @@ def test_one_execution_of_a_longer_step_has_no_results_of_mode_last() -> None:
 
 def test_hosts_are_as_late_in_each_of_the_simulations_that_a_run_takes() -> None:
     """Where the first short run does not repeat itself, the next one has the waits of all executions again."""
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 4000} for number in (0, 1)]
-    pipeline = {"schedule": "1f1b", "gradient_accumulation_count": 120, "repeat_count": 2, "stages": stages}
     outfeed = {"element_bytes": "3 MB", "buffer_depth": 255}  # which fills up from micro-batch to micro-batch
-    data = {"system": {"name": "m2000", "host": {"count": 2}}, "pipeline": pipeline, "outfeed": outfeed}
-    job = replace(assemble(Request.from_dict({**data, "memory": "off"})), late=(700, 1400))
+    one = job_of(**TWO, count=120, system="m2000", executions=2, held=4000)
+    changes = {"system.host.count": 2, "outfeed": outfeed, "memory": "off"}
+    job = replace(assemble(one.request.replace(changes)), late=(700, 1400))
     whole = execute(job, jump=False)
     assert whole.timeline != execute(replace(job, late=(700, 0)), jump=False).timeline
     assert execute(job).timeline.expanded() == whole.timeline
@@ -194,33 +190,8 @@ def test_jumping_over_repeats_changes_nothing(sort: str) -> None:
     """Every span, its cause, what memory holds and the summary are those of a run that is simulated whole."""
     jumped = 0
     for name, part in drawn_runs(sort):
-        job, whole = part.job, execute(part.job.whole, jump=False)
-        assert part.timeline.expanded() == whole.timeline, name
-        assert int(part.timeline.weights.sum()) == len(whole.timeline), name
-        assert part.summary.to_dict() == whole.summary.to_dict(), name
-        for replica in range(job.system.replicas):
-            curves = zip(*(held(run, replica) for run in (part, whole)), strict=True)
-            assert all(np.array_equal(*columns) for of in curves for columns in zip(*of, strict=True)), name
+        check_the_same(part, name)
         jumped += bool(part.timeline.repeats)
-    assert jumped
-
-
-@pytest.mark.parametrize("sort", ["cycles", "tables"])
-def test_disturbed_runs_jump_where_nothing_changes_any_more(sort: str, tmp_path: Path) -> None:
-    """With an IPU that is slower for good, or for the first part of a run, and with one that is slower at its end."""
-    slowed = jumped = 0
-    for number, (name, job) in enumerate(drawn_jobs(sort, tmp_path, seed=1)):
-        length = int(execute(job).timeline.makespan_cycles)
-        first, until = [(0, None), (length // 50, length // 20), (length - length // 20, length)][number % 3]
-        slow = {"ipu": job.program.shape.mapping[-1], "slower": 1.25, "from": first}
-        slow |= {} if until is None else {"until": until}
-        disturbed = assemble(job.request.replace({"disturbances": [slow]}))
-        part, whole = execute(disturbed), execute(disturbed, jump=False)
-        assert part.timeline.expanded() == whole.timeline, (name, slow)
-        assert part.summary.times_dict() == whole.summary.times_dict(), (name, slow)
-        slowed += whole.timeline.makespan_cycles > length
-        jumped += bool(part.timeline.repeats)
-    assert slowed
     assert jumped
 
 
@@ -245,19 +216,15 @@ def test_a_disturbed_execution_jumps_before_between_and_behind_its_disturbances(
     schedule: str, sync: str, system: str
 ) -> None:
     """Two IPUs and a cable are slower for a while, far from each other; what is left out is the same, written out."""
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(4)]
-    for one, other in pairwise(stages):
-        one["output_bytes"] = other["gradient_bytes"] = 10_000
-    pipeline = {"schedule": schedule, "sync": sync, "gradient_accumulation_count": 320, "stages": stages}
-    data = {"system": {"name": system}, "pipeline": pipeline}
-    plain = assemble(Request.from_dict(data))
+    cycles = {"forward": 1000, "backward": 2000, "update": 0}
+    plain = job_of(schedule, sync=sync, count=320, system=system, moved=10_000, **cycles)
     length = timeline_of(plain).makespan_cycles
     passing = [
         {"ipu": 2, "slower": 2, "from": length // 3, "until": length // 3 + 20_000},
         {"ipu": 1, "slower": 3, "from": 2 * length // 3, "until": 2 * length // 3 + 10_000},
         {"link": [0, 1], "slower": 2, "delay": 700, "from": 2 * length // 3, "until": 2 * length // 3 + 10_000},
     ]
-    part = execute(assemble(Request.from_dict(data | {"disturbances": passing})))
+    part = execute(assemble(plain.request.replace({"disturbances": passing})))
     whole = execute(part.job, jump=False)
     assert part.timeline.expanded() == whole.timeline
     assert len(part.timeline.repeats) == 3
@@ -267,17 +234,16 @@ def test_a_disturbed_execution_jumps_before_between_and_behind_its_disturbances(
 
 def test_a_replica_that_is_done_early_is_no_part_of_what_repeats_itself() -> None:
     """Replicas that go on by themselves, one of which is slower: states recur while it alone has micro-batches left."""
-    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(2)]
-    pipeline = {"schedule": "single", "sync": "point_to_point", "gradient_accumulation_count": 48, "stages": stages}
-    data = {"system": {"name": "free", "auto_select_ipus": 2}, "pipeline": pipeline}
-    run = execute(assemble(Request.from_dict(data | {"disturbances": [{"ipu": 0, "slower": 2}]})))
+    job = job_of("single", mapping=(0, 0), count=48, sync="point_to_point")
+    changes = {"system.auto_select_ipus": 2, "disturbances": [{"ipu": 0, "slower": 2}]}
+    run = execute(assemble(job.request.replace(changes)))
     assert run.job.system.replicas == 2
     assert run.timeline.expanded() == execute(run.job, jump=False).timeline
 
 
 @pytest.mark.parametrize("count", [pytest.param(100_000, marks=slowest), 1_000_000])
 def test_a_million_micro_batches_with_a_passing_disturbance_take_as_long_as_few(count: int) -> None:
-    job = flight(7, 4, 100, 200, count)
+    job = flight(4, count)
     passing = {"ipu": 2, "slower": 2, "from": "10 ms", "until": "10.1 ms"}
     run = execute(assemble(job.request.replace({"disturbances": [passing]})))
     assert len(run.timeline.repeats) >= 2
@@ -294,22 +260,23 @@ def held(run: Run, replica: int) -> list[tuple[Any, ...]]:
     return [(curve.time, curve.live_bytes, curve.fifo_bytes, [curve.resident_bytes]) for curve in curves]
 
 
-def flight(cycles: int, ipus: int, forward: int, backward: int, count: int) -> Job:
+def check_the_same(part: Run, name: str = "") -> Run:
+    """Hold a run that may have jumped against one of the whole Plan; return that."""
+    whole = execute(part.job.whole, jump=False)
+    assert part.timeline.expanded() == whole.timeline, name
+    assert int(part.timeline.weights.sum()) == len(whole.timeline), name
+    assert part.summary.to_dict() == whole.summary.to_dict(), name
+    for replica in range(part.job.system.replicas):
+        curves = zip(*(held(run, replica) for run in (part, whole)), strict=True)
+        assert all(np.array_equal(*columns) for of in curves for columns in zip(*of, strict=True)), name
+    return whole
+
+
+def flight(ipus: int, count: int) -> Job:
     """Return a 1F1B pipeline of equal stages in point-to-point with so many micro-batches."""
-    stage = {"forward": forward, "backward": backward, "output_bytes": 1000, "gradient_bytes": 1000}
-    stages = [dict(stage, name=f"s{number}") for number in range(ipus)]
-    del stages[0]["gradient_bytes"], stages[-1]["output_bytes"]
-    data = {
-        "training": True,
-        "system": {"name": "bow_pod64", "auto_select_ipus": 32},
-        "pipeline": {
-            "schedule": "1f1b",
-            "sync": "point_to_point",
-            "gradient_accumulation_count": count,
-            "stages": stages,
-        },
-    }
-    return assemble(Request.from_dict(data, name=f"transfers of {cycles} cycles"))
+    stages = {"mapping": tuple(range(ipus)), "moved": 1000, "update": 0}
+    job = job_of(**stages, count=count, system="bow_pod64", sync="point_to_point")
+    return assemble(job.request.replace({"system.auto_select_ipus": 32}))
 
 
 @sampled(2)
@@ -326,7 +293,7 @@ def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: i
         sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
         return replace(job.costs, sends=sends), job.system
 
-    job = flight(cycles, ipus, forward, backward, count)
+    job = flight(ipus, count)
     timeline = timeline_of(job, price=priced)
     one = max(Fraction((k + 1) * (forward + backward) + 2 * k * cycles, k + 1) for k in range(ipus))
     (block,) = timeline.repeats
@@ -349,7 +316,7 @@ def test_a_period_of_few_micro_batches_is_found_in_one_run(count: int, monkeypat
         return simulate(plan, *args, **options)
 
     monkeypatch.setattr("ipusim.runs.marked.simulate", counted)
-    data = flight(0, 16, 1, 1, count).request.to_dict()
+    data = flight(16, count).request.to_dict()
     rng = random.Random(5)
     for stage in data["pipeline"]["stages"]:
         cycles = rng.randrange(1000, 1200)

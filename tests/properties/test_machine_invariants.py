@@ -20,6 +20,7 @@ from ipusim.timeline.timeline import NONE
 from tests.effort import seeds
 from tests.orders import random_mapping, random_order
 from tests.plans import price_and_run
+from tests.run_checks import check_explained
 from tests.scenarios import run as run_free
 from tests.schedules import FREE, mapping_of, multiple_of
 from tests.timelines import check_tiling
@@ -79,6 +80,7 @@ def drawn(seed):
 @pytest.mark.parametrize("sync", list(Sync))
 @pytest.mark.parametrize("seed", seeds(15))
 def test_every_moment_of_an_ipu_has_one_span_and_every_span_its_cause(seed, sync):
+    """And the critical path and the causes of idle time add up to the run."""
     program, order, system = drawn(seed)
     timeline = price_and_run(lower(order, sync), program, system)
     rows = list(timeline)
@@ -90,6 +92,7 @@ def test_every_moment_of_an_ipu_has_one_span_and_every_span_its_cause(seed, sync
         assert cause.end <= span.start
         assert cause.end == span.start or span.kind in (SpanKind.HOST, SpanKind.LINK), (span, cause)
     check_tiling(timeline)
+    check_explained(timeline)
 
 
 def tied_passes(timeline):

@@ -42,7 +42,6 @@ from tests.schedules import (
     trains_only,
 )
 
-#: A schedule that runs the halves of backward passes apart.
 #: Random legal Orders, some of whose backward passes run in halves.
 DRAWN = "drawn"
 SIZES = (

@@ -1,6 +1,6 @@
 """What holds for every stack of layers and every way to cut it."""
 
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -9,55 +9,31 @@ from hypothesis import strategies as st
 from ipusim.hardware.generations import GC200
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
-from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.dropout import Dropout
-from ipusim.model.layers.glu import GLU
-from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten, Reshape
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
-from ipusim.model.layers.positions import TakePositions
-from ipusim.model.layers.residual import Residual
-from ipusim.model.layers.space_to_depth import SpaceToDepth
-from ipusim.model.layers.squeeze_excite import SqueezeExcite
-from ipusim.model.layers.window_attention import WindowAttention
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.work import Product, VectorWork, Work
 from ipusim.pricing.passes import pass_cycles
 from tests.formulas import split, with_special_points
 from tests.machine_costs import work_cycles
+from tests.properties.test_backward_halves import ANYWHERE, SHAPES
 
-shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
-layers = st.one_of(
-    st.just(Flatten()),
-    st.builds(Dense, st.integers(1, 5), st.sampled_from(sorted(ACTIVATIONS)), st.booleans()),
-    st.builds(ActivationLayer, st.sampled_from(sorted(ACTIVATIONS))),
-    st.builds(LayerNorm, st.sampled_from([1e-3, 1.0]), st.booleans(), st.booleans()),
-    st.builds(BatchNorm, st.sampled_from([1e-3, 1.0]), st.booleans(), st.booleans()),
-    st.just(TakePositions(1)),
-    st.builds(Dropout, st.sampled_from([0.0, 0.5])),
-    st.just(Residual((NamedLayer("norm", LayerNorm()), NamedLayer("swish", ActivationLayer("swish"))))),
-)
-#: Layers in a row: one, or several that need what the one before makes.
-pieces = st.one_of(
-    layers.map(lambda layer: (layer,)),
-    st.integers(1, 3).map(lambda units: (Dense(2 * units), GLU())),
-    st.integers(1, 3).map(lambda units: (Flatten(), Dense(2 * units), Reshape((units, 2)))),
-    st.integers(1, 3).map(lambda units: (Flatten(), Dense(6), Reshape((3, 2)), SqueezeExcite(units))),
-    st.integers(0, 1).map(
-        lambda shift: (Flatten(), Dense(16), Reshape((2, 4, 2)), WindowAttention(1, window=2, shift=shift))
-    ),
-    st.just((Flatten(), Dense(8), Reshape((2, 2, 2)), SpaceToDepth())),
-)
+#: Layers behind those that keep the shape of images and sequences: of rows.
+OF_ROWS = [layer for layer in ANYWHERE if isinstance(layer, Dense | ActivationLayer | LayerNorm | BatchNorm | Dropout)]
 
 
 @st.composite
 def networks(draw):
-    stack = [*chain.from_iterable(draw(st.lists(pieces, max_size=5))), Flatten(), Dense(3)]
+    shape = draw(st.sampled_from(sorted(SHAPES)))
+    first, second = (draw(st.lists(st.sampled_from(layers), max_size=4)) for layers in (SHAPES[shape], OF_ROWS))
+    stack = [*first, Flatten(), *second, Dense(3)]
     named = tuple(NamedLayer(f"layer{i}", layer) for i, layer in enumerate(stack))
     frozen = draw(st.just(frozenset()) | st.frozensets(st.sampled_from([layer.name for layer in named])))
-    return Network(named, draw(shapes), NamedLayer("cel", SoftmaxCrossEntropy()), frozen)
+    return Network(named, shape, NamedLayer("cel", SoftmaxCrossEntropy()), frozen)
 
 
 @st.composite

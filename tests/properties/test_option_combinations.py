@@ -25,6 +25,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.session import Session
 from tests import formulas
 from tests.effort import slowest
+from tests.formulas import with_special_points
 from tests.random_runs import SHARDS, SOME_SHARDS, among, check_shard, some
 from tests.run_checks import check_changes, check_explained, check_recorded, check_waterfall
 from tests.scenarios import job_from
@@ -34,6 +35,7 @@ from tests.schedules import (
     goes_around,
     is_a_v,
     is_halved,
+    is_mirrored,
     keys_of,
     multiple_of,
     options_of,
@@ -42,9 +44,15 @@ from tests.schedules import (
     trains_only,
 )
 
-EXAMPLES = 370
+EXAMPLES = 640
 
-ACTIVATIONS = {"identity": lambda z: z, "tanh": anp.tanh, "sigmoid": lambda z: 1 / (1 + anp.exp(-z))}
+TIME, WIDTH, SAMPLES = 3, 4, 13
+ACTIVATIONS = {
+    "identity": lambda z: z,
+    "relu": lambda z: anp.where(z > 0, z, 0 * z),  # blank steps, which meet biases of 0, have no slope
+    "tanh": anp.tanh,
+    "sigmoid": lambda z: 1 / (1 + anp.exp(-z)),
+}
 INSIDE = ("Auto", "RecomputeAndBackpropagateInterleaved")
 MODES = {
     "grouped": ("Auto", "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"),
@@ -61,18 +69,22 @@ FIRST = {
     "flatten": lambda layer, h: anp.reshape(h, (*h.shape[:2], -1)),
     "reshape": lambda layer, h: anp.reshape(h, (*h.shape[:2], *layer["target_shape"])),
     "lstm": lambda layer, h, **own: formulas.lstm(h, **own),
-    "gru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=layer["reset_after"]),
-    "augru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=False, attended=True, masked=layer["masked"]),
+    "gru": lambda layer, h, **own: formulas.gru(
+        h, **own, reset_after=layer["reset_after"], masked=layer["masked"], attended=layer["type"] == "augru"
+    ),
     "layer_norm": lambda layer, h, **own: formulas.layer_norm(h, **own, epsilon=layer["epsilon"]),
     "batch_norm": lambda layer, h, **own: formulas.batch_norm(h, **own, epsilon=layer["epsilon"]),
     "glu": lambda layer, h: formulas.glu(h),
     "conv1d": lambda layer, h, **own: formulas.convolution_1d(h, **own, groups=layer["groups"]),
     "conv2d": lambda layer, h, **own: formulas.convolution(h, **own),
+    "depthwise_conv2d": lambda layer, h, W, b: formulas.convolution(h, anp.swapaxes(W, -1, -2), b, groups=2),
     "conv2d_transpose": lambda layer, h, **own: formulas.transposed_convolution(h, **own, strides=layer["strides"]),
     "window_attention": lambda layer, h, **own: formulas.window_attention(
         h, *own.values(), heads=layer["num_heads"], window=layer["window"], shift=layer["shift"]
     ),
-    "squeeze_excite": lambda layer, h, **own: formulas.squeeze_excite(h, *own.values()),
+    "squeeze_excite": lambda layer, h, **own: formulas.squeeze_excite(
+        h, *own.values(), axes=(-3, -2) if h.ndim == 5 else (-2,)
+    ),
     "space_to_depth": lambda layer, h: formulas.space_to_depth(h, layer["block_size"]),
     "relative_multi_head_attention": lambda layer, h, **own: formulas.relative_attention(
         h, **own, heads=layer["num_heads"], causal=layer["causal"]
@@ -81,7 +93,9 @@ FIRST = {
         h, **own, heads=layer["num_heads"], causal=layer["causal"]
     ),
 }
+FIRST["augru"] = FIRST["gru"]
 SEQUENCES = (
+    "dense",
     "lstm",
     "gru",
     "augru",
@@ -92,8 +106,17 @@ SEQUENCES = (
     "conv1d",
 )
 #: Layers of sequences and of images with optimizers that look at whole variables: rare unless drawn on purpose.
-OF_IMAGES = ("conv2d", "conv2d_transpose", "window_attention", "squeeze_excite", "space_to_depth")
+OF_IMAGES = (
+    "conv2d",
+    "depthwise_conv2d",
+    "conv2d_transpose",
+    "window_attention",
+    "squeeze_excite",
+    "space_to_depth",
+)
 PAIRS = [*product((*SEQUENCES, *OF_IMAGES), ("adam", "lamb"))]
+#: Options by which replicas hold parts of weights, and of their optimizer's state.
+PARTS = "replicated_weight_sharding", "replicated_optimizer_state_sharding"
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
 #: How often a program sends its optimizer's values anew.
@@ -107,8 +130,8 @@ often = among(True, True, True, False)
 
 
 def check_part(shard, check, *, examples):
-    """Check a shard's part of so many scenarios: a quarter of it has one of its pairs of layer and optimizer."""
-    check_shard(shard, scenarios(), check, examples=examples * 3 // 4)
+    """Check a shard's part of so many scenarios, and some of each of its pairs of layer and optimizer."""
+    check_shard(shard, scenarios(), check, examples=examples)
     for pair in PAIRS[shard::SHARDS]:
         check_shard(shard, scenarios(*pair), check, examples=examples // 8)
 
@@ -129,8 +152,8 @@ def layers(draw, first=None):
     if not found and (first is not None or draw(st.booleans())):
         found = draw(images(first))
     if draw(st.booleans()):
-        images_of = dict.fromkeys(("conv", "windows", "excite", "blocks"), 8) | {"larger": 16, "joined": 24}
-        elements = (images_of | {"gated": 2}).get(found[-1]["name"] if found else "", 4)
+        sizes = dict.fromkeys(("conv", "depthwise", "windows", "excite", "blocks"), 16) | {"larger": 32, "joined": 48}
+        elements = (sizes | {"gated": TIME * WIDTH // 2}).get(found[-1]["name"] if found else "", TIME * WIDTH)
         found.append({"name": "seen", "type": "reshape", "target_shape": [elements // 2, 2]})
     found.append({"name": "flatten", "type": "flatten"})
     for index in range(draw(st.integers(1, 4))):
@@ -169,32 +192,35 @@ def freeze(draw, model):
 
 @st.composite
 def images(draw, first=None):
-    """Return layers of an image of two by two: of 8 elements, or twice as large, or that with its middle behind it.
+    """Return layers of an image of two by four: of 16 elements, or twice as large, or that with its middle behind it.
 
-    Of 8 elements, its positions may attend to each other, its channels be scaled, or all be channels of one position.
+    Of 16 elements, positions may attend to each other, channels be scaled or by themselves, or blocks become channels.
     """
+    heads, shift = draw(st.integers(1, 2)), draw(among(1, 0))
     behind = {
-        "windows": {"type": "window_attention", "num_heads": draw(st.integers(1, 2)), "window": 2, "shift": 0},
+        "depthwise": {"type": "depthwise_conv2d", "kernel_size": [2, draw(among(3, 1, 2))], "padding": "same"},
+        "windows": {"type": "window_attention", "num_heads": heads, "window": 2, "shift": shift},
         "excite": {"type": "squeeze_excite", "units": draw(st.integers(2, 3)), "activation": "tanh"},
         "blocks": {"type": "space_to_depth", "block_size": 2},
     }
     kinds = {
         "conv2d": ("conv",),
+        "depthwise_conv2d": ("depthwise",),
         "conv2d_transpose": ("larger", "joined"),
         "window_attention": ("windows",),
         "squeeze_excite": ("excite",),
         "space_to_depth": ("blocks",),
     }.get(first, ("conv", "larger", "joined", *behind))
     kind = draw(among(*kinds))
-    window = {"filters": 2, "kernel_size": [draw(st.integers(2, 3)), 1], "padding": "same"}
+    window = {"filters": 2, "kernel_size": [draw(st.integers(2, 3)), draw(st.integers(1, 3))], "padding": "same"}
     if kind == "conv" or kind in behind:
         more = [{"name": kind, **behind[kind]}] if kind in behind else []
         return [{"name": "conv", "type": "conv2d", **window}, *more]
     larger = [{"name": "larger", "type": "conv2d_transpose", **window, "strides": [2, 1]}]
     if kind == "larger":
         return larger
-    folded = {"name": "folded", "type": "reshape", "target_shape": [2, 2, 4]}
-    return [*larger, folded, {"name": "joined", "type": "concatenate", "from": "larger", "crop": [2, 2]}]
+    folded = {"name": "folded", "type": "reshape", "target_shape": [2, 4, 4]}
+    return [*larger, folded, {"name": "joined", "type": "concatenate", "from": "larger", "crop": [2, 4]}]
 
 
 @st.composite
@@ -227,22 +253,26 @@ def in_short(layers):
 
 @st.composite
 def sequences(draw, kind=None):
-    """Return a layer of sequences that keeps their form: two steps of two elements."""
-    heads = {"num_heads": draw(st.integers(1, 2)), "causal": draw(st.booleans())}
-    kind = kind or draw(among(*SEQUENCES))
+    """Return a layer of sequences that keeps their form; options that change most come first, and so most often."""
+    heads = {"num_heads": draw(among(2, 1)), "causal": draw(among(True, False))}
+    kind = kind or draw(among(*SEQUENCES, "squeeze_excite"))
+    steps = {"units": WIDTH, "return_sequences": True}
+    gates = steps | {"reset_after": draw(st.booleans()), "masked": draw(among(True, False))}
     more = {
-        "lstm": {"units": 2, "return_sequences": True},
-        "gru": {"units": 2, "return_sequences": True, "reset_after": draw(st.booleans())},
-        "augru": {"units": 2, "return_sequences": True, "reset_after": False, "masked": False},
+        "dense": {"units": WIDTH, "activation": draw(among(*sorted(ACTIVATIONS)))},
+        "squeeze_excite": {"units": 2, "activation": "tanh"},
+        "lstm": steps,
+        "gru": gates,
+        "augru": gates,
         "multi_head_attention": heads,
         "relative_multi_head_attention": heads,
-        # A small one would blow up what rounding makes of few samples, and of two elements that are nearly equal.
+        # A small one would blow up what rounding makes of few samples, and of elements that are nearly equal.
         "layer_norm": {"epsilon": 0.1},
         "batch_norm": {"epsilon": 0.1},
-        "conv1d": {"filters": 2, "kernel_size": draw(st.integers(1, 3)), "padding": "same"},
+        "conv1d": {"filters": WIDTH, "kernel_size": draw(st.integers(1, 3)), "padding": "same"},
     }[kind]
     if kind == "conv1d":
-        more["groups"] = draw(st.integers(1, 2))
+        more["groups"] = draw(among(WIDTH, 1, 2))
     return {"name": f"first_{kind}", "type": kind, **more}
 
 
@@ -299,9 +329,9 @@ def scenarios(draw, first=None, optimizer=None):
         },
         "data": {
             "type": "synthetic",
-            "shape": [2, 2, 1] if model[0]["type"].startswith("conv2d") else [2, 2],
+            "shape": [2, 4, 1] if model[0]["type"].startswith("conv2d") else [TIME, WIDTH],
             "classes": 3,
-            "samples": 13,
+            "samples": SAMPLES,
             "shuffle": draw(st.booleans()),
         },
         "model": {"layers": [*model, {"name": "cel", "type": "softmax_cross_entropy"}]},
@@ -364,6 +394,7 @@ def place_variables(draw, scenario, often, optimizer):
     remote = scenario["system"]["enable_remote_buffers"]
     if pipeline.get("batch_serialization_iterations", 1) == 1:
         moved = {"to": draw(among("partner", "streaming_memory" if remote else "partner")), "keep": draw(among(0, 1))}
+        moved["buffers"] = draw(st.integers(1, 2))
         pipeline["offload_activations"] = draw(st.sampled_from([None, None, moved]))
     if remote:
         scenario["system"]["minimum_remote_tensor_size"] = draw(among("1 B", "64 B", "1 KiB"))
@@ -531,7 +562,8 @@ def losses_of(weights, scenario, x, y, elements):
             h = anp.concatenate([anp.tanh(row(h, weights[f"{key}/W"], weights[f"{key}/b"])) for key in keys], axis=2)
             continue
         if layer["type"] == "dense":
-            h = row(h, weights[f"{name}/W"], weights.get(f"{name}/b"))
+            products = formulas.dense if h.ndim > 3 else row
+            h = products(h, weights[f"{name}/W"], weights.get(f"{name}/b"))
         h = made[name] = ACTIVATIONS[layer.get("activation", "identity")](h)
     return formulas.cross_entropy(h, y)
 
@@ -553,7 +585,7 @@ def count_of(scenario):
     return pipeline["gradient_accumulation_count"] * pipeline.get("batch_serialization_iterations", 1)
 
 
-def plain_loop(scenario, weights, feed):
+def plain_loop(scenario, weights, feed, losses_of):
     """Return the loss of every micro-batch, replicas side by side, and the weights at the end."""
     replicas = replicas_of(scenario)
     pipeline, optimizer = scenario["pipeline"], scenario.get("optimizer")
@@ -637,14 +669,38 @@ def test_options_together_change_no_result(shard):
 
 
 def check_scenario(scenario):
-    """Run a drawn scenario, and the plain loop from the same weights."""
-    experiment = job_from(scenario | {"model": {"layers": in_short(scenario["model"]["layers"])}})
+    """Run a drawn scenario, half of them on data with special points, and the plain loop from the same weights."""
+    with TemporaryDirectory() as folder:
+        if scenario["seed"] % 2:
+            scenario = scenario | {"data": special_data(scenario, Path(folder))}
+        experiment = job_from(scenario | {"model": {"layers": in_short(scenario["model"]["layers"])}}, Path(folder))
+        result = check_learning(scenario, experiment, losses_of)
+        check_memory(result)
+        check_run(result, scenario["seed"])
+        if scenario["seed"] in RECORDED:
+            check_without_arithmetic(scenario, result.timeline, Path(folder))
+        if "cycles" in scenario["pipeline"]:
+            check_profile(scenario, experiment, Path(folder))
+
+
+def special_data(scenario, folder):
+    """Write a file of samples in place of a scenario's, every other of which begins with a blank step."""
+    rng, pair = np.random.default_rng(scenario["seed"]), (2, *scenario["data"]["shape"])
+    pairs = [with_special_points(rng.normal(size=pair)) for _ in range(0, SAMPLES, 2)]
+    labels = rng.integers(0, scenario["data"]["classes"], SAMPLES).astype(np.int32)
+    np.savez(folder / "data.npz", x=np.concatenate(pairs)[:SAMPLES], y=labels)
+    return {"type": "npz", "file": "data.npz", "shuffle": scenario["data"]["shuffle"]}
+
+
+def check_learning(scenario, experiment, losses_of):
+    """Hold a run's losses and weights against those of the plain loop; return the run."""
     workload = experiment.workload(0)
     untrained = {}
     for stage in range(len(workload.stages)):
         untrained.update(workload.initial_parameters(stage))
     result = execute(experiment)
-    losses, weights = plain_loop(scenario, untrained, workload.feed)
+    losses, weights = plain_loop(scenario, untrained, workload.feed, losses_of)
+    assert np.isfinite(losses).all()
     # Of a training that diverges, as some drawn ones do, gradients are sums in which large numbers cancel.
     near = max(1.0, max(losses) / 10)
     # An adaptive optimizer divides a gradient that is zero but for rounding by its epsilon.
@@ -654,12 +710,31 @@ def check_scenario(scenario):
     assert result.learning.weights.keys() == weights.keys()
     for name, array in result.learning.weights.items():
         np.testing.assert_allclose(array, weights[name], **tolerance, err_msg=name)
-    check_memory(result)
-    check_run(result, scenario["seed"])
-    if scenario["seed"] in RECORDED:
-        check_without_arithmetic(scenario, result.timeline)
-    if "cycles" in scenario["pipeline"]:
-        check_profile(scenario, experiment)
+    return result
+
+
+@pytest.mark.parametrize("mapped", [{"decay": 0.1}, {"clip_by_norm": 0.05}], ids=str)
+@pytest.mark.parametrize("schedule", [name for name in COMPUTING if is_mirrored(name)])
+def test_gradients_of_a_stage_that_is_there_twice_are_mapped_one_by_one(schedule, mapped):
+    names = [f"attention{at}" for at in range(4)]
+    layers = [{"name": name, "type": "multi_head_attention", "num_heads": 2, "causal": False} for name in names]
+    layers += [{"name": "flatten", "type": "flatten"}, {"name": "logits", "type": "dense", "units": 3}]
+    pipeline = {"schedule": schedule, "sync": "lock_step", "splits": names[1:], "device_mapping": [0, 1, 2, 3]}
+    counts = {"micro_batch_size": 2, "gradient_accumulation_count": 8, "repeat_count": 1, "reduction_method": "SUM"}
+    optimizer = {"type": "adam", "learning_rate": LEARNING_RATE, "epsilon": 0.01, "weight_decay": 0.1}
+    check_scenario(
+        {
+            "system": {"name": "bow_pod16", "auto_select_ipus": 4},
+            "data": {"type": "synthetic", "shape": [TIME, WIDTH], "classes": 3, "samples": SAMPLES, "shuffle": False},
+            "model": {"layers": [*layers, {"name": "cel", "type": "softmax_cross_entropy"}]},
+            "pipeline": pipeline | counts,
+            "optimizer": optimizer | {"map_gradient": mapped},
+            "outfeed": {"mode": "ALL"},
+            "precision": "float64",
+            "seed": 1,
+            "steps": 1,
+        }
+    )
 
 
 def check_run(result, seed):
@@ -675,45 +750,47 @@ def check_run(result, seed):
         check_changes(job)
 
 
-def check_without_arithmetic(scenario, timeline):
+def check_without_arithmetic(scenario, timeline, folder):
     """Hold that the run takes the same time where nothing is computed, and that all of it is recorded."""
-    job = job_from(scenario | {"numerics": "off"})
+    job = job_from(scenario | {"numerics": "off"}, folder)
     alone = Session(job).run(job.executions)
     for one, other in zip(alone, timeline, strict=True):
         assert one == other
     check_recorded(alone)
 
 
-def check_profile(scenario, job):
+def check_profile(scenario, job, folder):
     """Lay out the scenario with the same cycles in a file: it is the same program at the same cost."""
     listed = scenario["pipeline"]["cycles"]
-    with TemporaryDirectory() as folder:
-        with (Path(folder) / "p.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, sorted({"stage"}.union(*listed)))
-            writer.writeheader()
-            writer.writerows({"stage": number, **row} for number, row in enumerate(listed))
-        found = job_from({**scenario, "pipeline": {**scenario["pipeline"], "cycles": "p.csv"}}, Path(folder))
+    with (folder / "p.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, sorted({"stage"}.union(*listed)))
+        writer.writeheader()
+        writer.writerows({"stage": number, **row} for number, row in enumerate(listed))
+    found = job_from({**scenario, "pipeline": {**scenario["pipeline"], "cycles": "p.csv"}}, folder)
     assert (found.program, found.costs) == (job.program, job.costs)
 
 
 @slowest
 def test_layers_optimizers_and_parts_are_drawn_together():
-    """Among the examples above every layer meets replicas that store parts of weights and state, and LAMB.
+    """Among the examples above every layer meets replicas that store parts of weights and state, LAMB, and what moves.
 
     And enough of them are looked at for what takes long.
     """
-    seen, examples = set(), []
+    seen, on_ipus, examples = set(), set(), []
     for shard in range(SHARDS):
         check_part(shard, examples.append, examples=EXAMPLES)
     for scenario in examples:
         options = {scenario.get("optimizer", {}).get("type")}
+        options |= {name for name in ("variables_on_host", "offload_activations") if scenario["pipeline"].get(name)}
         if replicas_of(scenario) > 1:
-            parts = "replicated_weight_sharding", "replicated_optimizer_state_sharding"
-            options |= {"replicas", *(part for part in parts if scenario["pipeline"].get(part))}
+            parts = {name for name in PARTS if scenario["pipeline"].get(name)}
+            options |= {"replicas", *parts}
+            on_ipus |= options if PARTS[1] in parts and not scenario["system"]["enable_remote_buffers"] else set()
         seen.update((layer["type"], option) for layer in scenario["model"]["layers"] for option in options)
     kinds = {"dense", "activation", "dropout", "add", "concatenate", "parallel", *FIRST}
-    options = {"lamb", "adam", "replicas", "replicated_weight_sharding", "replicated_optimizer_state_sharding"}
+    options = {"lamb", "adam", "replicas", *PARTS, "variables_on_host", "offload_activations"}
     assert {(kind, option) for kind in kinds for option in options} <= seen
+    assert {"sgd", "adam", "lamb"} <= on_ipus
     for seeds, fewest in ((EXPLAINED, 40), (CHANGED, 25), (RECORDED, 25)):
         assert sum(scenario["seed"] in seeds for scenario in examples) >= fewest
 

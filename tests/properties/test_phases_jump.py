@@ -16,6 +16,7 @@ from ipusim.schedules.registry import find, names
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from tests.effort import draws_everything, sampled, seeds
+from tests.scenarios import job_of
 
 IN_PHASES = [name for name in names() if find(name).in_phases]
 
@@ -87,10 +88,7 @@ def test_a_million_micro_batches_take_what_their_closed_form_says(name: str, syn
     In lock-step ramps are longer, by what they take in a run of few micro-batches.
     """
     ipus, loops, count = 8, 2, 1_000_000
-    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(ipus * loops)]
-    pipeline = {"schedule": name, "sync": sync, "stages": stages, "device_mapping": [*range(ipus)] * loops}
-    pipeline["gradient_accumulation_count"] = count
-    job = assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}))
+    job = job_of(name, mapping=(*range(ipus),) * loops, count=count, update=0, sync=sync)
     timeline, fewer = timeline_of(job), timeline_of(job.with_counts(40, 1), jump=False).makespan_cycles
     assert len(timeline.repeats) == 2 * loops
     assert timeline.makespan_cycles == fewer + (count - 40) * loops * 300
@@ -104,23 +102,15 @@ def test_a_million_micro_batches_take_what_their_closed_form_says(name: str, syn
 @pytest.mark.parametrize("name", IN_PHASES)
 def test_stages_that_say_what_they_hold_are_simulated_whole(name: str) -> None:
     """An IPU then holds more from period to period, which no block of memory over time says."""
-    stages = [{"name": f"s{number}", "forward": 100, "backward": 200, "stash_bytes": 10} for number in range(4)]
-    pipeline = {"schedule": name, "stages": stages, "gradient_accumulation_count": 400}
-    job = assemble(Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline}))
+    job = job_of(name, count=400, system="m2000", held=10)
     assert job.plan.shape.micro_batches == 400
     assert not timeline_of(job).repeats
 
 
 def test_a_pass_that_waits_for_the_phase_before_is_no_sign_of_a_longer_run() -> None:
     """Copies that take as long as 15 passes: of few micro-batches the second loop waits, of many it does not."""
-    stages = [{"name": f"s{number}", "forward": 500, "backward": 1000} for number in range(4)]
-    for stage in stages[:-1]:
-        stage["output_bytes"] = 1000
-    for stage in stages[1:]:
-        stage["gradient_bytes"] = 1000
-    pipeline = {"schedule": "breadth_first", "sync": "point_to_point", "stages": stages}
-    pipeline |= {"device_mapping": [0, 1, 0, 1], "gradient_accumulation_count": 1200}
-    job = assemble(Request.from_dict({"system": {"name": "bow_pod16"}, "pipeline": pipeline}))
+    cycles = {"forward": 500, "backward": 1000, "update": 0}
+    job = job_of("breadth_first", mapping=(0, 1, 0, 1), count=1200, moved=1000, system="bow_pod16", **cycles)
     timeline = timeline_of(job)
     assert len(timeline.repeats) == 4
     assert timeline.contiguous().info.count > job.plan.shape.micro_batches, "of as many as are laid out it waits"

@@ -3,10 +3,13 @@
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipusim.base.errors import MissingTensorError
 from ipusim.lowering.lower import lower
+from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Sync
@@ -15,7 +18,9 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.effort import share
 from tests.orders import random_order
-from tests.plans import with_table
+from tests.plans import price_and_run, with_table
+from tests.properties.test_disturbed_runs import LEARNING
+from tests.scenarios import job_from
 
 F, B, R, G, W = Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 
@@ -104,3 +109,19 @@ def test_the_check_finds_what_plain_loops_find(plan):
     assert [(each.rule, each.time_step, each.ipu) for each in found] == [each[:3] for each in expected]
     for each, (*_, op) in zip(found, expected, strict=True):
         assert op in each.text
+
+
+@pytest.mark.parametrize(
+    ("first", "text"),
+    [
+        ([0, 1, 0, 0, 0], "IPU 1 cannot run F0.0: the IPU does not hold the parameters of stage 0, which are on IPU 0"),
+        ([0, 1, 0, 1, 0], "IPU 1 cannot run F1.0 in execution 0: its input is missing"),
+    ],
+)
+def test_a_plan_that_breaks_a_rule_and_is_not_checked_stops_at_a_missing_tensor(first, text):
+    job = job_from(LEARNING | {"system": {"name": "m2000", "auto_select_ipus": 2}})
+    table = job.plan.table.copy()
+    table[0] = first
+    plan = with_table(job.plan, table)
+    with pytest.raises(MissingTensorError, match=text):
+        price_and_run(plan, job.program, job.system, executor=NumpyExecutor(plan.shape, job.workload(0)))

@@ -316,9 +316,6 @@ def test_several_sets_of_durations_are_as_many_simulations() -> None:
     rng = np.random.default_rng(0)
     exact = 0
     for case, retiming in retimings(5 * share(200)):
-        for pipeline in retiming._pipelines.values():
-            if isinstance(pipeline, precedence.Precedence):  # else a link that two stages share would not be seen
-                assert (np.diff(pipeline._loads.link) >= 0).all()
         cycles = priced(case)
         sets = np.stack([cycles, *(cycles * rng.integers(50, 200, cycles.shape) // 100 for _ in range(3))])
         lengths, sure = retiming.executions(sets)
@@ -414,29 +411,6 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     ),
     "sums of gradients without time": (stretches.Ending, "_cycles", lambda ending, meeting: 0),
 }
-
-
-@pytest.mark.parametrize("seed", range(50))
-def test_links_are_exact_where_no_two_tensors_are_on_one_at_once(seed: int) -> None:
-    """As a comparison of all pairs has it, for several sets at once and whatever order the loads are in before."""
-    rng = np.random.default_rng(seed)
-    count, sets = int(rng.integers(1, 9)), 4
-    link, cycles = np.sort(rng.integers(0, 3, count)), rng.integers(0, 5, count)
-    loads = precedence.Loads(np.arange(count), link, np.zeros(count, int), rng.integers(0, 3, count), cycles)
-    left = rng.integers(0, 60, (count, 1, sets))
-    for _ in range(2):
-        begins = left[:, 0] + loads.lead[np.argsort(loads.tensor), np.newaxis]
-        ends = begins + loads.cycles[np.argsort(loads.tensor), np.newaxis]
-        right = [
-            not any(
-                link[one] == link[two] and begins[one, k] < ends[two, k] and begins[two, k] < ends[one, k]
-                for one in range(count)
-                for two in range(one)
-            )
-            for k in range(sets)
-        ]
-        exact, loads = loads.are_apart(left, np.zeros(sets, np.int64))
-        assert exact.tolist() == right
 
 
 def test_each_rule_is_seen() -> None:

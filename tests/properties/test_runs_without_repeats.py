@@ -31,7 +31,7 @@ def piling_up(count: int) -> Job:
 @slowest
 def test_a_long_run_that_never_repeats_itself_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not where it was not to jump, nor a short one, nor one that jumps; and the summary does not depend on it."""
-    job, jumping = piling_up(400), flight(7, 4, 100, 200, 400)
+    job, jumping = piling_up(400), flight(4, 400)
     assert execute(job).remarks == ()
     monkeypatch.setattr(running, "_MANY_SPANS", 1000)
     run = execute(job)

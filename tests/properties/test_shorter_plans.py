@@ -16,9 +16,9 @@ from tests.schedules import FREE, mapping_of
 @slowest
 def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> None:
     """A million micro-batches under 1F1B are kept in part; under GPipe 20,000 that hold memory are refused at once."""
-    million = flight(0, 8, 100, 200, 1_000_000)
+    million = flight(8, 1_000_000)
     assert million.plan.shape.micro_batches < 200
-    data = flight(0, 8, 100, 200, 20_000).request.to_dict()
+    data = flight(8, 20_000).request.to_dict()
     data["pipeline"]["schedule"] = "gpipe"
     data["pipeline"]["stages"][0]["stash_bytes"] = 1
     with pytest.raises(IpusimError, match="expected a run that takes at most 2 GiB of memory"):
@@ -29,7 +29,7 @@ def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> No
 @pytest.mark.parametrize("schedule", [name for name in FREE if find(name).period is not None])
 def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(schedule: str) -> None:
     """Its time-steps repeat themselves in other periods than its passes: their number, and what their copies take."""
-    data = flight(0, 4, 100, 200, 96).request.to_dict()
+    data = flight(4, 96).request.to_dict()
     data["pipeline"] |= {"schedule": schedule, "sync": "lock_step"}
     data["pipeline"]["device_mapping"] = list(mapping_of(schedule, 4))
     data["expect"] = {"time_steps": "at least 1"}

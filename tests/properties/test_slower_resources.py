@@ -8,12 +8,11 @@ import random
 from fractions import Fraction
 from typing import get_args
 
-import numpy as np
 import pytest
 
 from ipusim.app.scenario import load_job
 from ipusim.hardware.build import build_system
-from ipusim.hardware.disturbances import Dead, Delayed, HostPart, Jitter, Slower, Stall
+from ipusim.hardware.disturbances import HostPart, Slower, Stall
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.simulate import Machine
 from ipusim.machine.timeline_info import timeline_info_of
@@ -36,7 +35,7 @@ from tests.oracles.test_replica_collectives import learned
 from tests.plans import context_of
 from tests.programs import once
 from tests.properties.test_machine_invariants import drawn
-from tests.scenarios import SCENARIOS
+from tests.scenarios import SCENARIOS, timed
 from tests.schedules import mapping_of, shape_of
 from tests.timelines import check_tiling
 
@@ -167,45 +166,6 @@ def test_scenarios_with_each_facility_tile(name, slow):
     assert slow in check_slowdowns(job.plan, job.program, job.system, job.costs, slow, whole=True)
 
 
-@pytest.mark.parametrize("sync", list(Sync))
-def test_a_disturbance_that_changes_nothing_changes_nothing(sync):
-    """At full speed, or of no length: the same bytes. Behind the end of the run: the same spans.
-
-    There links that are as busy as each other are carried one by one, as any may be slower.
-    """
-    program, order, system = drawn(3)
-    plan = complete(lower(order, sync), program, system.replicas)
-    costs = price_plan(plan, program, system)
-    plain = executed(plan, program, system, costs)
-    idle = (
-        Slower(Fraction(1), ipu=1),
-        Slower(Fraction(2), ipu=1, from_=100, until=100),
-        Slower(Fraction(1), link=(0, 1)),
-        Delayed((0, 1), 0),
-        Delayed((0, 1), 100, 50, 50),
-        Jitter(Fraction(0)),
-        Stall("infeed", 0, 100),
-        Dead((0, 1), dead=False),
-    )
-    for each in idle:
-        assert executed(plan, program, system, costs, each) == plain
-    late = executed(plan, program, system, costs, Slower(Fraction(2), ipu=1, from_=int(plain.end.max())))
-    for name in ("start", "end", "kind", "ipu", "stage", "micro_batch", "link", "bytes"):
-        np.testing.assert_array_equal(getattr(plain, name), getattr(late, name), err_msg=name)
-
-
-def test_disturbances_act_together():
-    """An IPU at half its speed twice over takes four times as long."""
-    program, order, system = drawn(3)
-    plan = complete(lower(order, Sync.POINT_TO_POINT), program, system.replicas)
-    costs = price_plan(plan, program, system)
-    slow = Slower(Fraction(2), ipu=0)
-    run = executed(plan, program, system, costs, slow, slow)
-    for row in run.rows(*PASSES).tolist():
-        cycles = costs.passes[KIND_OF_PASS.tolist().index(run.kind[row]), int(run.stage[row])]
-        assert run.end[row] - run.start[row] == cycles * (1 if run.ipu[row] else 4)
-
-
 #: Items of a scenario on an m2000, and what is said of each: the key and the text.
 REFUSED = [
     ({"ipu": 4, "slower": 2}, "ipu: expected an IPU from 0 to 3 of m2000, got 4"),
@@ -264,9 +224,7 @@ def test_what_a_system_cannot_have_is_refused_by_its_key(item, text):
 
 def requested(*items):
     """The request of four stages on an m2000 with disturbances."""
-    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(4)]
-    pipeline = {"gradient_accumulation_count": 8, "stages": stages}
-    return Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline, "disturbances": items})
+    return Request.from_dict({**timed(4), "disturbances": items})
 
 
 def test_no_cable_dies_in_the_middle_of_a_run_of_two_replicas():

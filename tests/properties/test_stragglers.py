@@ -18,9 +18,23 @@ from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.execute import execute
 from tests.effort import seeds, share
 from tests.properties.test_retiming import cases
+from tests.schedules import is_a_v
 
 #: Drawn requests.
 REQUESTS = 200
+#: Schedules whose IPUs go on by themselves, and others.
+FREELY = ("1f1b", "eager_1f1b", "zero_bubble_h1")
+OTHERS = (
+    "grouped",
+    "interleaved",
+    "zbv",
+    "v_half",
+    "dualpipe",
+    "dualpipe_v",
+    "hanayo",
+    "zero_bubble_h2",
+    "v_min",
+)
 
 
 def test_words_are_those_of_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,79 +91,46 @@ def test_waterfalls_and_changes_are_those_of_simulations(monkeypatch: pytest.Mon
     assert sum(length is not None for length in lengths) >= 2 * seen > 0, (len(lengths), seen)
 
 
-def test_long_runs_are_those_of_simulations_where_a_part_of_another_count_recurs() -> None:
-    """1F1B of uneven stages: the part of one count gives the runs of others, which no simulation cuts short."""
+@pytest.mark.parametrize("is_short", [True, False])
+def test_lengths_found_without_events_are_those_of_simulations(is_short: bool) -> None:
+    """The part of one count gives the runs of others, or of its own; uneven stages, with time-steps and without.
+
+    The part is that of a short run, as one that is simulated would be, or of the Plan that is laid out.
+    """
     found: list[int | None] = []
     for seed in seeds(REQUESTS):
-        rng = random.Random(seed)
-        ipus = rng.randint(2, 9)
-        sizes = {"output_bytes": rng.choice([0, 1000]), "gradient_bytes": rng.choice([0, 3000])}
+        rng = random.Random(f"{seed} {is_short}")
+        ipus, even = rng.randint(2, 9) if is_short else rng.choice([2, 4, 6]), not is_short and rng.random() < 0.3
+        schedule = rng.choice(FREELY if is_short else (*FREELY, *OTHERS))
+        sizes = {"output_bytes": 1000, "gradient_bytes": rng.choice([0, 3000])}
         stages = [
-            {"name": f"s{at}", "forward": rng.randint(100, 9000), "backward": rng.randint(100, 9000), **sizes}
-            for at in range(ipus)
+            {"name": f"s{at}", "forward": 1000 if even else rng.randint(0, 9000), **sizes}
+            | {"backward": 2000 if even else rng.randint(100, 9000)}
+            for at in range(ipus * (2 if is_a_v(schedule) else 1))
         ]
-        pipeline = {"schedule": rng.choice(["1f1b", "eager_1f1b", "zero_bubble_h1"]), "stages": stages}
-        pipeline["gradient_accumulation_count"] = rng.randint(150, 250)
-        name = rng.choice(["bow_pod16", "free"])
-        job = assemble(Request.from_dict({"system": {"name": name}, "pipeline": pipeline}))
-        least = rng.choice([1, 40])
-        counts = [count for count in short_counts(job.schedule, job.program.shape) if count >= least]
+        count = rng.randint(150, 250) if is_short else 2 * ipus * rng.randint(20, 60)
+        pipeline = {"schedule": schedule, "stages": stages, "gradient_accumulation_count": count}
+        pipeline |= {} if is_short else {"sync": rng.choice(["lock_step", "point_to_point"])}
+        system = {"name": rng.choice(["bow_pod16", "free"])}
+        job = assemble(Request.from_dict({"system": system, "pipeline": pipeline}))
+        counts, longer = [job.plan.shape.micro_batches], [count]
+        if is_short:
+            least = rng.choice([1, 40])
+            counts = [each for each in short_counts(job.schedule, job.program.shape) if each >= least]
+            longer = [times * count + rng.randrange(3) for times in (1, 2, 3)]
         recurrence = runs.recurrence_of(job, counts)
-        run = time_alone._ShorterRuns(job, 1, lambda part: (part.costs, part.system), None, None, None)
-        repeats = any(run._short_run(count, 1).inner_repeats for count in counts)
-        assert recurrence is not None or not repeats, seed
-        for times in (1, 2, 3) if recurrence is not None else ():
-            count = times * pipeline["gradient_accumulation_count"] + rng.randrange(3)
-            longer = assemble(job.request.replace({"pipeline.gradient_accumulation_count": count}))
-            cycles = runs.long_run_without_events(longer, recurrence)
-            whole = throughput_of(runs.timeline_of(longer, 1, jump=False)).run_cycles
-            assert cycles in (None, whole), (seed, job.request.to_dict(), count)
+        if is_short:
+            run = time_alone._ShorterRuns(job, 1, lambda part: (part.costs, part.system), None, None, None)
+            repeats = any(run._short_run(each, 1).inner_repeats for each in counts)
+            assert recurrence is not None or not repeats, seed
+        for each in longer if recurrence is not None else ():
+            other = assemble(job.request.replace({"pipeline.gradient_accumulation_count": each}))
+            cycles = runs.long_run_without_events(other, recurrence)
+            whole = throughput_of(runs.timeline_of(other, 1, jump=False)).run_cycles
+            assert cycles in (None, whole), (seed, job.request.to_dict(), each)
             found.append(cycles)
-    assert sum(cycles is not None for cycles in found) >= len(found) / 2 > 0, found
-
-
-def test_parts_found_without_events_give_the_lengths_of_simulations() -> None:
-    """A part found without events gives the run's length; uneven stages, schedules with and without time-steps."""
-    found: list[int | None] = []
-    names = [
-        "grouped",
-        "interleaved",
-        "1f1b",
-        "eager_1f1b",
-        "zero_bubble_h1",
-        "zbv",
-        "v_half",
-        "dualpipe",
-        "dualpipe_v",
-        "hanayo",
-        "zero_bubble_h2",
-        "v_min",
-    ]
-    for seed in seeds(REQUESTS):
-        rng = random.Random(seed)
-        ipus = rng.choice([2, 4, 6])
-        even = rng.random() < 0.3
-        times = [(1000, 2000) if even else (rng.randint(0, 900), rng.randint(100, 2000)) for _ in range(2 * ipus)]
-        schedule = rng.choice(names)
-        chunks = 2 if schedule in ("zbv", "v_half", "v_min", "dualpipe_v", "hanayo") else 1
-        stages = [
-            {"name": f"s{at}", "forward": times[at][0], "backward": times[at][1], "output_bytes": 1000}
-            for at in range(chunks * ipus)
-        ]
-        pipeline = {"schedule": schedule, "sync": rng.choice(["lock_step", "point_to_point"]), "stages": stages}
-        pipeline["gradient_accumulation_count"] = 2 * ipus * rng.randint(20, 60)
-        system = {"name": rng.choice(["bow_pod16", "free"]), "auto_select_ipus": ipus}
-        try:
-            job = assemble(Request.from_dict({"system": system, "pipeline": pipeline}))
-        except IpusimError:
-            continue
-        recurrence = runs.recurrence_of(job, [job.plan.shape.micro_batches])
-        if recurrence is not None:
-            whole = throughput_of(runs.timeline_of(job, 1, jump=False)).run_cycles
-            cycles = runs.long_run_without_events(job, recurrence)
-            assert cycles in (None, whole), (seed, job.request.to_dict())
-        found.append(None if recurrence is None else cycles)
-    assert sum(cycles is not None for cycles in found) >= len(found) / 3 > 0, found
+        found += [None] if recurrence is None else []
+    assert sum(cycles is not None for cycles in found) >= len(found) / (2 if is_short else 3) > 0, found
 
 
 def _outcomes(what_ifs: Iterable[WhatIf]) -> list[tuple[object, ...]]:

@@ -4,13 +4,13 @@ The loop has one table, knows no stages, and takes its gradients of the formulas
 is forgotten, taken twice, mapped or averaged by itself learns something else.
 """
 
-import autograd
 import autograd.numpy as anp
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.runs.execute import execute
+from tests import formulas
+from tests.properties.test_option_combinations import check_learning
 from tests.scenarios import job_from
 
 LENGTH, WORDS, WIDTH, TAKEN, BATCH, RATE = 4, 5, 3, 2, 2, 0.1
@@ -60,90 +60,37 @@ def scenarios(draw):
         "model": {"layers": layers},
         "pipeline": pipeline,
         "optimizer": {
-            "type": draw(st.sampled_from(["sgd", "momentum"])),
+            **draw(st.sampled_from([{"type": "sgd"}, {"type": "momentum", "momentum": 0.9}])),
             "learning_rate": RATE,
             "map_gradient": draw(st.sampled_from([None, {"clip_by_norm": 0.1}, {"decay": 0.1}])),
         },
         "precision": "float64",
         "outfeed": {"mode": "ALL"},
         "seed": draw(st.integers(0, 9)),
+        "steps": 1,
     }
 
 
-def loss_of(weights, x, y, skips):
-    """The mean over the first positions of -log softmax of the scores, each a product with a row of the table."""
-    h = anp.dot(np.eye(WORDS)[x], weights["tokens/W"])
-    given_ = h
+def losses_of(weights, scenario, x, y, elements):
+    """Return means over the first positions of -log softmax of the scores, each a product with a row of the table."""
+    table = weights["tokens/W"][:, None]
+    h = given_ = anp.matmul(np.eye(WORDS)[x], table)
     for name in ("hidden", "again"):
-        h = anp.tanh(anp.dot(h, weights[f"{name}/W"]) + weights[f"{name}/b"])
-    if skips:
+        h = anp.tanh(formulas.dense(h, weights[f"{name}/W"], weights[f"{name}/b"]))
+    if any(layer["name"] == "sum" for layer in scenario["model"]["layers"]):
         h = h + given_
-    scores = anp.dot(h[:, :TAKEN], weights["tokens/W"].T)
+    scores = anp.matmul(h[:, :, :TAKEN], anp.swapaxes(table, -1, -2))
     if "head/b" in weights:
-        scores = scores + weights["head/b"]
-    chosen = anp.sum(scores * np.eye(WORDS)[y[:, :TAKEN]], axis=-1)
-    return anp.mean(anp.log(anp.sum(anp.exp(scores), axis=-1)) - chosen)
-
-
-def mapped(scenario, gradient, weight):
-    how = scenario["optimizer"]["map_gradient"] or {}
-    gradient = gradient + how.get("decay", 0) * weight
-    return gradient * min(1, how.get("clip_by_norm", np.inf) / np.linalg.norm(gradient))
-
-
-def plain_loop(scenario, weights, feed, replicas):
-    pipeline, losses = scenario["pipeline"], []
-    count = pipeline["gradient_accumulation_count"]
-    scale = (1 if pipeline["reduction_method"] == "SUM" else 1 / count) / replicas
-    skips = any(layer["name"] == "sum" for layer in scenario["model"]["layers"])
-    kept = 0.9 if scenario["optimizer"]["type"] == "momentum" else 0
-    speeds = {name: np.zeros_like(array) for name, array in weights.items()}
-    for execution in range(pipeline["repeat_count"]):
-        total = {name: np.zeros_like(array) for name, array in weights.items()}
-        for element in range(execution * count * replicas, (execution + 1) * count * replicas):
-            x, y = feed.element(element)
-            loss, gradients = autograd.value_and_grad(loss_of)(weights, x, y, skips)
-            losses.append(float(loss))
-            for name, gradient in gradients.items():
-                total[name] += scale * mapped(scenario, gradient, weights[name])
-        speeds = {name: kept * speeds[name] + total[name] for name in weights}
-        weights = {name: array - RATE * speeds[name] for name, array in weights.items()}
-    return losses, weights
+        scores = scores + weights["head/b"][:, None, None]
+    return anp.mean(formulas.cross_entropy(scores, y[:, :, :TAKEN]), axis=-1)
 
 
 @given(scenarios())
 def test_a_table_at_both_ends_learns_what_the_formulas_do(scenario):
-    if scenario["optimizer"]["type"] == "momentum":
-        scenario["optimizer"]["momentum"] = 0.9
     job = job_from(scenario)
     workload, initial = job.workload(0), {}
     for stage in range(len(workload.stages)):
         for name, array in workload.initial_parameters(stage).items():
             np.testing.assert_array_equal(array, initial.setdefault(name, array))
     assert "head/W" not in initial
-    result = execute(job)
-    losses, weights = plain_loop(scenario, initial, workload.feed, job.system.replicas)
-    np.testing.assert_allclose([each.loss for each in result.learning.losses], losses, rtol=1e-11)
-    assert result.learning.weights.keys() == weights.keys()
-    for name, array in result.learning.weights.items():
-        np.testing.assert_allclose(array, weights[name], rtol=1e-10, atol=1e-13, err_msg=name)
-
-
-@given(scenarios())
-def test_a_table_is_held_once(scenario):
-    """Weights, accumulator and state are those of the embedding's stage; of the head's its bias alone."""
-    scenario["optimizer"] = {"type": "momentum", "learning_rate": RATE, "momentum": 0.9}
-    job = job_from(scenario)
-    sizes = {
-        name: array.nbytes
-        for stage in job.workload(0).stages
-        for name, array in stage.initial_parameters(0, float).items()
-    }
-    table = WORDS * WIDTH * 8
-    assert sizes["tokens/W"] == table
-    profiles = job.program.stages
-    for held in ("parameter_bytes", "accumulator_bytes", "state_bytes"):
-        assert sum(getattr(profile, held) for profile in profiles) == sum(sizes.values()), held
-    assert profiles[0].parameter_bytes >= table
-    updated = sum(work.sram_bytes for profile in profiles for work in profile.update)
-    assert updated == 5 * sum(sizes.values())
+    check_learning(scenario, job, losses_of)

@@ -1,8 +1,6 @@
 """Orders of users' own, which say no period: runs of time alone find it in the passes, and jump as exactly."""
 
-import math
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,30 +20,21 @@ from ipusim.schedules.registry import any_count, find
 from ipusim.schedules.repeating import Repeating, with_period
 from ipusim.schedules.schedule import Schedule
 from ipusim.schedules.torch_csv import write_torch_csv
-from tests.effort import draws_everything, sampled, slowest
-from tests.properties.test_jump import held, jobs
-from tests.replay.requests import scenario_of
+from tests.effort import sampled
+from tests.properties.test_jump import check_the_same
+from tests.properties.test_shorter_plans import PERIODIC
+from tests.schedules import mapping_of, multiple_of
 
 #: A file with an Order.
-FILE = """import numpy as np
-from ipusim.pipeline.order import CopyRule, Order
-from ipusim.schedules.features import Feature
+FILE = """from ipusim.pipeline.order import Order
 from ipusim.schedules.schedule import Schedule
 
-TABLE = np.array({table})
-
-
-def order(shape):
-    return Order("mine", shape, table=TABLE, **{header}, copy_rule=CopyRule({rule!r}))
-
-
-MORE = {{"mirrored": {mirrored}, "segments": {segments}}}
-mine = Schedule("mine", order, lambda shape: 1, True, "an Order", supports=frozenset(Feature), **MORE)
+mine = Schedule("mine", lambda shape: Order("mine", shape, table={table}), lambda shape: 1, True, "an Order")
 """
-#: Micro-batches of a table that is long enough to jump where its schedule does.
-LONG = 200
+#: Schedules whose passes repeat themselves, and are of whole micro-batches that torch can have in a table.
+OF_TORCH = [name for name in PERIODIC if not find(name).mirrored and find(name).segments == 1]
+IN_STEP = ("1f1b", "zero_bubble_h1", "interleaved", "sequential")
 COUNT = "pipeline.gradient_accumulation_count"
-HOUSE = ["memory=report"]
 FOUR = PlanShape(mapping=(0, 1, 2, 3), micro_batches=400)
 SCENARIO = """
 system: {name: m2000, auto_select_ipus: 4}
@@ -69,75 +58,9 @@ def joined(first: Order, second: Order) -> Order:
     return Order("joined", shape, table=np.vstack([first.passes, np.add(second.passes, [0, 0, 0, count])]))
 
 
-def as_a_table(job: Job, sort: str) -> Order:
-    """Return the Order of a Job's schedule: with its time-steps, without, or two of a part of its count each."""
-    shape = job.program.shape
-    if sort.startswith("joined"):
-        step = math.lcm(job.schedule.multiple(shape), shape.serialization)
-        first = max(shape.micro_batches // step * int(sort[-1]) // 5, 1) * step
-        parts = [replace(shape, micro_batches=count) for count in (first, shape.micro_batches - first)]
-        return joined(*map(job.schedule.order, parts))
-    order = job.schedule.order(shape)
-    return order if sort == "timed" else Order("plain", shape, table=order.passes)
-
-
-def file_of(order: Order, header: dict[str, object]) -> str:
-    """Return a file with the table of an Order, and that of its header."""
-    more = {"mirrored": order.shape.mirrored, "segments": order.shape.segments}
-    return FILE.format(table=order.table.tolist(), header=header, rule=order.copy_rule.value, **more)
-
-
-def users_jobs(folder: Path) -> Iterator[tuple[str, Job, str]]:
-    """Yield Jobs that are drawn of the house's schedules, under files that hold their Orders, and of which sort."""
-    rng = random.Random(5)
-    for name, job in jobs({"cycles": 60}, folder, seed=5):
-        if job.program.shape.overlapped_io or job.program.shape.micro_batches < 40:
-            continue
-        sort = rng.choice(["timed", "plain", "joined 1", "joined 4"])
-        order = as_a_table(job, sort)
-        if job.schedule.order(job.program.shape).joined.any():  # which the table of the file does not say
-            continue
-        names = ("offsets", "emitted", "fifo_depths")
-        header = {each: getattr(order, each) for each in names} if order.emitted is not None else {}
-        (folder / "mine.py").write_text(file_of(order, header))
-        request = replace(job.request, folder=folder).replace({"pipeline.schedule": "mine.py:mine"})
-        (folder / "s.yaml").write_text(scenario_of(request.to_dict()))
-        yield f"{name} {job.schedule.name} {sort}", load_job(folder / "s.yaml"), sort
-
-
-def check_the_same(job: Job, name: str = "") -> tuple[Run, Run]:
-    """Hold a run that may jump against one of the whole Plan; return both."""
-    part, whole = execute(job), execute(job.whole, jump=False)
-    assert part.timeline.expanded() == whole.timeline, name
-    assert part.summary.to_dict() == whole.summary.to_dict(), name
-    for replica in range(job.system.replicas):
-        for curve, other in zip(held(part, replica), held(whole, replica), strict=True):
-            assert all(map(np.array_equal, curve, other)), name
-    return part, whole
-
-
 def jumps(run: Run) -> bool:
     """Tell whether a run has jumped within executions."""
     return any(repeat.micro_batches for repeat in run.timeline.repeats)
-
-
-@slowest
-def test_drawn_tables_jump_and_change_nothing(tmp_path: Path) -> None:
-    """A table of a house's schedule jumps where that schedule does, if it is long enough; others where they may."""
-    jumped = {"as the house": 0, "joined": 0}
-    least = 10 if draws_everything() else 5
-    for checked, (name, job, sort) in enumerate(users_jobs(tmp_path)):
-        if checked >= least and min(jumped.values()) >= 1 and sum(jumped.values()) >= 3:
-            break  # before all that could be drawn
-        has_jumped = jumps(check_the_same(job, name)[0])
-        if sort.startswith("joined"):
-            jumped["joined"] += has_jumped
-        elif job.program.shape.micro_batches >= LONG:
-            house = load_job(tmp_path / "drawn.yaml", [*HOUSE, f"{COUNT}={job.program.shape.micro_batches}"])
-            assert has_jumped == jumps(execute(house)), name
-            jumped["as the house"] += has_jumped
-    assert min(jumped.values()) >= 1, jumped
-    assert sum(jumped.values()) >= 3, jumped
 
 
 def table_job(folder: Path, order: Order, *changes: str) -> Job:
@@ -147,14 +70,20 @@ def table_job(folder: Path, order: Order, *changes: str) -> Job:
     return load_job(folder / "s.yaml", [f"{COUNT}={order.shape.micro_batches}", *changes])
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("sync", list(Sync))
-@pytest.mark.parametrize("name", ["1f1b", "zero_bubble_h1", "interleaved", "sequential"])
-def test_a_table_that_torch_wrote_is_simulated_in_part(tmp_path: Path, name: str, sync: Sync) -> None:
-    order = find(name).order(replace(FOUR, micro_batches=200))
+@pytest.mark.parametrize("name", OF_TORCH)
+def test_a_table_that_torch_wrote_is_simulated_as_a_whole_one_is(tmp_path: Path, name: str, sync: Sync) -> None:
+    """And in part, where stages of unequal times are in step within so many micro-batches."""
+    mapping = mapping_of(name, 4)
+    multiple = multiple_of(name, 4, len(set(mapping)))
+    order = find(name).order(PlanShape(mapping=mapping, micro_batches=200 // multiple * multiple))
     job = table_job(tmp_path, order, f"pipeline.sync={sync.value}", "pipeline.repeat_count=3")
+    part = execute(job)
+    whole = check_the_same(part)
+    if name not in IN_STEP:
+        return
     assert job.plan.shape.micro_batches < 40
-    part, whole = check_the_same(job)
     assert jumps(part)
     assert len(part.timeline) * 8 < len(whole.timeline) == int(part.timeline.weights.sum())
 
@@ -173,13 +102,24 @@ def test_a_table_repeats_itself_in_as_many_micro_batches_as_its_passes_do(tmp_pa
             schedule.order(replace(shape, micro_batches=count))
 
 
+@pytest.mark.parametrize("name", ["grouped", "interleaved"])
+def test_a_table_with_time_steps_is_cut_to_what_its_schedule_lays_out(name: str) -> None:
+    schedule = with_period(Schedule("mine", find(name).order, any_count, True, ""), FOUR)
+    assert isinstance(schedule, Repeating)
+    fewer = replace(FOUR, micro_batches=FOUR.micro_batches - 8 * schedule.step(FOUR))
+    cut, right = schedule.order(fewer), find(name).order(fewer)
+    assert np.array_equal(cut.table, right.table)
+    assert (cut.emitted, cut.offsets, cut.fifo_depths) == (right.emitted, right.offsets, right.fifo_depths)
+
+
 @pytest.mark.parametrize("sync", list(Sync))
 def test_only_the_part_of_a_table_that_was_cut_is_jumped_over(tmp_path: Path, sync: Sync) -> None:
     """Its last 100 micro-batches come one at a time, which repeats itself as well: no block may be found there."""
     parts = [replace(FOUR, micro_batches=count) for count in (300, 100)]
     order = joined(find("1f1b").order(parts[0]), find("sequential").order(parts[1]))
     job = table_job(tmp_path, order, f"pipeline.sync={sync.value}")
-    run, _ = check_the_same(job)
+    run = execute(job)
+    check_the_same(run)
     timeline = run.timeline
     assert jumps(run)
     (block,) = timeline.repeats
@@ -197,7 +137,9 @@ def test_a_table_without_a_period_is_simulated_whole(tmp_path: Path, name: str) 
         order = Order("drawn", shape, table=np.column_stack([serial.passes[:, :3], np.take(turn, serial.passes[:, 3])]))
     job = table_job(tmp_path, order)
     assert not isinstance(job.schedule, Repeating)
-    assert not jumps(check_the_same(job)[0])
+    run = execute(job)
+    check_the_same(run)
+    assert not jumps(run)
 
 
 def test_what_is_wrong_in_a_table_is_told_with_its_own_micro_batches(tmp_path: Path) -> None:
@@ -205,8 +147,7 @@ def test_what_is_wrong_in_a_table_is_told_with_its_own_micro_batches(tmp_path: P
     passes = find("1f1b").order(FOUR).passes.copy()
     own = np.flatnonzero((passes[:, 0] == 3) & (passes[:, 3] == 397))
     passes[own] = passes[own[::-1]]  # backward before forward
-    order = Order("wrong", FOUR, table=passes)
-    (tmp_path / "mine.py").write_text(file_of(order, {}))
+    (tmp_path / "mine.py").write_text(FILE.format(table=passes.tolist()))
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("table.csv", "mine.py:mine"))
     with pytest.raises(PlanError, match=r"3\.397"):
         load_job(tmp_path / "s.yaml")
