@@ -26,6 +26,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.assemble.plans import plan_of
+from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import BACK_KINDS, KIND_OF_PASS, OUT_KINDS, PASSES, SpanKind, of_kinds
 from tests.effort import draws_everything
@@ -274,6 +275,15 @@ pipeline:
 optimizer: {type: sgd, learning_rate: 0.1}
 steps: 3
 """
+
+
+@pytest.mark.parametrize("to", ["streaming_memory", "partner"])
+@pytest.mark.parametrize("changes", [("schedule=1f1b",), ("schedule=grouped", "allow_recompute=true")], ids=" ".join)
+def test_training_is_equal_to_the_bit(load, changes, to):
+    chosen = [f"pipeline.{change}" for change in changes]
+    moves = f"pipeline.offload_activations={{to: {to}, keep: 0, buffers: 2}}"
+    here, there = (execute(load(TRAINED, *chosen, *more)).learning.losses for more in ((), (moves,)))
+    assert here == there
 
 
 @pytest.mark.parametrize(
