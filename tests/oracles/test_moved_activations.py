@@ -9,6 +9,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from ipusim.analysis.memory import memory_curves
@@ -284,6 +285,19 @@ def test_training_is_equal_to_the_bit(load, changes, to):
     moves = f"pipeline.offload_activations={{to: {to}, keep: 0, buffers: 2}}"
     here, there = (execute(load(TRAINED, *chosen, *more)).learning.losses for more in ((), (moves,)))
     assert here == there
+
+
+def test_merged_copies_carry_what_moves_to_a_partner(load):
+    """In lock-step, over one cable each: of each time-step, the bytes on links but for those of moves stay the same."""
+    others = []
+    for more in ((), ("pipeline.offload_activations={to: partner, keep: 0}",)):
+        timeline = execute(load(TRAINED, "pipeline.sync=lock_step", *more)).timeline.expanded()
+        carried = np.zeros(timeline.time_step.max() + 1, int)
+        for sign, *kinds in ((1, SpanKind.LINK), (-1, SpanKind.MOVE_OUT, SpanKind.MOVE_BACK)):
+            rows = timeline.rows(*kinds)
+            np.add.at(carried, timeline.time_step[rows], sign * timeline.bytes[rows])
+        others.append(carried.tolist())
+    assert others[0] == others[1]
 
 
 @pytest.mark.parametrize(
