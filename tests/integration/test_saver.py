@@ -104,6 +104,8 @@ def test_every_checkpoint_goes_on_to_the_same_bits(optimizer, tmp_path, names):
         expected.append(training.train(session))
     last = training.values(session)
     assert not np.array_equal(expected[0], expected[1])
+    training.saver.restore(session, str(tmp_path / "model-1"))  # where the program has run before
+    np.testing.assert_array_equal(training.train(session), expected[1])
     for step in range(3) if optimizer == "adam" else [1]:
         again = Training(names, optimizer)
         session = again.session(tmp_path / f"model-{step}")

@@ -46,14 +46,21 @@ def test_every_stage_runs_its_micro_batches_in_a_row():
 
 @pytest.mark.parametrize(
     ("changes", "held"),
-    [((), (3 * (40 + 50), 3 * (10 + 10 + 20 + 20), 0)), (REMOTE, (0, 10 + 10 + 20 + 20, 3 * (40 + 50 + 60) + 1))],
+    [
+        ((), (3 * (40 + 50), 3 * (10 + 10 + 20 + 20), 0, 10, 20, 0, 0, 10, 20)),
+        (REMOTE, (0, 10 + 10 + 20 + 20, 3 * (40 + 50 + 60) + 1, 40 + 10, 50 + 20, 0, 40 + 1, 50 + 10, 20)),
+    ],
     ids=["on the IPU", "in Streaming Memory"],
 )
 def test_buffers_have_an_element_for_each_turn(load, changes, held):
-    """Of what stages keep and what they send, in kB; Streaming Memory has the accumulator of the first stage too."""
-    found = execute(load(TIMED, *changes)).memory.footprint.ipus[0]
-    resident = dict(found.resident)
-    sizes = resident[Holder.FIFOS], resident[Holder.COPIES], found.remote_bytes
+    """Of what stages keep and what they send, in kB; Streaming Memory has the accumulator of the first stage too.
+
+    A pass of a stage has what it makes, and a single element of what comes from Streaming Memory for it.
+    """
+    found = execute(load(TIMED, *changes)).memory.footprint
+    resident = dict(found.ipus[0].resident)
+    passes = [getattr(stage, f"{way}_bytes") for way in ("forward", "backward") for stage in found.stages]
+    sizes = resident[Holder.FIFOS], resident[Holder.COPIES], found.ipus[0].remote_bytes, *passes
     assert sizes == tuple(1000 * size for size in held)
 
 

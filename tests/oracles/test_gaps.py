@@ -17,6 +17,7 @@ from ipusim.timeline.time_parts import TimePart
 from tests.effort import sampled
 from tests.oracles.test_waterfall import BACKWARD, FORWARD, job_of
 from tests.properties.test_waterfall import odd_job
+from tests.scenarios import run
 
 PASSES = SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT, SpanKind.WEIGHT_GRADIENT
 
@@ -97,6 +98,20 @@ def test_a_ramp_of_a_pass_each_way_is_all_that_these_wait_by_hand(schedule, sync
     found = execute(job_of(schedule, [(FORWARD, BACKWARD)] * ipus, sync, count=count)).summary.waterfall.cycles
     assert found[TimePart.FILL_AND_DRAIN] == (ipus - 1) * (FORWARD + BACKWARD)
     assert found[TimePart.GAPS_IN_MAIN] == 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "options", "ramps", "gaps"),
+    [
+        # The ramps have 4 time-steps of forward passes, 2 of both, and 6 of backward passes; 6 are passes of the first.
+        ("interleaved", {"count": 16, "executions": 40}, 40 * (FORWARD + 5 * BACKWARD), 40 * 13 * (BACKWARD - FORWARD)),
+        # Of one micro-batch each IPU has ended when the next begins, so that there is no main phase.
+        ("gpipe", {"count": 1, "inference": True, "sync": "point_to_point"}, 3 * FORWARD, 0),
+    ],
+)
+def test_gaps_of_40_executions_and_of_none_with_a_main_phase_by_hand(schedule, options, ramps, gaps):
+    found = run(schedule, forward=FORWARD, backward=BACKWARD, update=0, **options).summary.waterfall.cycles
+    assert (found[TimePart.FILL_AND_DRAIN], found[TimePart.GAPS_IN_MAIN]) == (ramps, gaps)
 
 
 def test_each_part_has_a_key_of_its_own_that_scenarios_expect():

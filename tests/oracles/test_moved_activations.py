@@ -9,6 +9,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from ipusim.analysis.memory import memory_curves
@@ -26,6 +27,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.assemble.plans import plan_of
+from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import BACK_KINDS, KIND_OF_PASS, OUT_KINDS, PASSES, SpanKind, of_kinds
 from tests.effort import draws_everything
@@ -274,6 +276,32 @@ pipeline:
 optimizer: {type: sgd, learning_rate: 0.1}
 steps: 3
 """
+
+
+GROUPED = "pipeline.schedule=grouped"
+IO_TILES = "system.io_tiles={num_io_tiles: 32, place_ops_on_io_tiles: true}"
+
+
+@pytest.mark.parametrize("to", ["streaming_memory", "partner"])
+@pytest.mark.parametrize("changes", [(), (GROUPED, "pipeline.allow_recompute=true"), (GROUPED, IO_TILES)], ids=" ".join)
+def test_training_is_equal_to_the_bit(load, changes, to):
+    moves = f"pipeline.offload_activations={{to: {to}, keep: 0, buffers: 2}}"
+    here, there = (execute(load(TRAINED, *changes, *more)) for more in ((), (moves,)))
+    assert of_kinds(there.timeline.kind, OUT_KINDS).any()
+    assert here.learning.losses == there.learning.losses
+
+
+def test_merged_copies_carry_what_moves_to_a_partner(load):
+    """In lock-step, over one cable each: of each time-step, the bytes on links but for those of moves stay the same."""
+    others = []
+    for more in ((), ("pipeline.offload_activations={to: partner, keep: 0}",)):
+        timeline = execute(load(TRAINED, "pipeline.sync=lock_step", *more)).timeline.expanded()
+        carried = np.zeros(timeline.time_step.max() + 1, int)
+        for sign, *kinds in ((1, SpanKind.LINK), (-1, SpanKind.MOVE_OUT, SpanKind.MOVE_BACK)):
+            rows = timeline.rows(*kinds)
+            np.add.at(carried, timeline.time_step[rows], sign * timeline.bytes[rows])
+        others.append(carried.tolist())
+    assert others[0] == others[1]
 
 
 @pytest.mark.parametrize(
