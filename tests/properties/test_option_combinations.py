@@ -493,7 +493,8 @@ def optimizers(draw, kind=None):
     more = {"sgd": {}, "momentum": momentum, "lars": momentum | {"eeta": 0.5, "epsilon": 0.01}, **SUMMED}.get(
         kind, adaptive
     )
-    clip = draw(st.sampled_from([None, {"clip_by_value": 0.02}, {"decay": 0.01, "clip_by_norm": 0.05}]))
+    clips = [None, {"clip_by_value": 0.02}, {"decay": 0.05}, {"decay": 0.01, "clip_by_norm": 0.05}]
+    clip = draw(st.sampled_from(clips))
     return {"type": kind, "learning_rate": LEARNING_RATE, "map_gradient": clip, **more}
 
 
