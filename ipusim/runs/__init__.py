@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ipusim.runs.assemble.system import resolve_offloads
     from ipusim.runs.content import Content
     from ipusim.runs.disturbed import disturbance_cost, undisturbed
-    from ipusim.runs.error_ranges import COLUMNS, SEVERAL_PODS, end_text, kind_of
+    from ipusim.runs.error_ranges import SEVERAL_PODS, end_text, kind_of
     from ipusim.runs.execute import sum_up
     from ipusim.runs.findings import Findings
     from ipusim.runs.full_pipeline import full_counts

@@ -1,7 +1,4 @@
-"""Threads beside a run: what arrives while it goes on, once and in order, and what a thread of its own needs.
-
-That a thread reads while the run goes on is in tests/oracles/test_programs.py, too.
-"""
+"""Threads beside a run: what arrives while it goes on, once and in order, and what a thread of its own needs."""
 
 import contextvars
 import threading

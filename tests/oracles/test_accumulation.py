@@ -15,6 +15,7 @@ from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.workload import Workload
 from ipusim.runs.execute import execute
+from tests.oracles.test_outfeed import SCENARIO
 
 
 @pytest.mark.parametrize("reduction", ["MEAN", "RUNNING_MEAN"])
@@ -32,22 +33,9 @@ def test_float32_accumulators_of_float16_gradients_are_scaled_in_float32(reducti
     assert memory.accumulators["times/w"] == pytest.approx(1.0, abs=1e-6)
 
 
-PER_VARIABLE = """
-system: {name: m2000}
-data: {type: synthetic, shape: [6], classes: 3, samples: 96}
-model:
-  layers:
-    - {name: a, type: dense, units: 5, activation: tanh}
-    - {name: b, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline:
-  splits: [b]
-  micro_batch_size: 4
-  gradient_accumulation_count: 8
-  gradient_accumulation_dtype: {a: float32, a/b: float64, b/W: float32}
-optimizer: {type: sgd, learning_rate: 0.1}
-precision: float16
-"""
+PER_VARIABLE = SCENARIO.replace("precision: float64", "precision: float16").replace(
+    "repeat_count: 3", "gradient_accumulation_dtype: {a: float32, a/b: float64, b/W: float32}"
+)
 
 
 def test_each_variable_has_its_own_accumulator(load):

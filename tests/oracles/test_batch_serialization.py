@@ -6,7 +6,6 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ipusim.app.scenario.problems import ScenarioError
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.holders import Holder
@@ -88,26 +87,3 @@ def test_offloading_is_the_default_with_streaming_memory(load):
     for changes, expected in ((REMOTE, True), ((*REMOTE, *off), False), ((), False)):
         offload = load(TIMED, *changes).program.offload
         assert (offload.activations, offload.gradient_accumulation_buffers) == (expected, expected)
-
-
-@pytest.mark.parametrize(
-    ("change", "key", "text"),
-    [
-        (
-            "pipeline.reduction_method=MEAN",
-            "pipeline.batch_serialization_iterations",
-            "batch_serialization_iterations != 1 is only supported when reduction_method is "
-            "GradientAccumulationReductionMethod.SUM",
-        ),
-        (
-            "pipeline.device_mapping=[0, 1, 0]",
-            "pipeline.device_mapping",
-            "When using batch serialization, all the pipeline stages need to be mapped to a single IPU.",
-        ),
-    ],
-)
-def test_what_is_refused(load, change, key, text):
-    with pytest.raises(ScenarioError) as caught:
-        load(TIMED, change)
-    (problem,) = caught.value.problems
-    assert (problem.key, problem.text) == (key, text)

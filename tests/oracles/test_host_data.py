@@ -25,7 +25,7 @@ pipeline:
   gradient_accumulation_count: 6
   stages: [{name: a, forward: 100, backward: 200, update: 50}]
 """
-INFEED, FILL, DATA, PASSES, UPDATE = 1000, 2000, 4000, 300, 50
+INFEED, DATA, PASSES, UPDATE = 1000, 4000, 300, 50
 TRACKS = HostTrack.INFEED, HostTrack.SECOND_INFEED
 
 
@@ -49,18 +49,6 @@ def test_n_replicas_take_n_times_the_bytes_of_a_sample_at_the_rate(load, replica
     if replicas == 1:
         assert makespan == 6 * data + INFEED + PASSES + UPDATE
     assert 6 * period < makespan < 8 * period
-
-
-@pytest.mark.parametrize("replicas", [1, 2, 4])
-def test_a_rate_above_what_buffers_take_changes_nothing(load, replicas):
-    device = f"system.auto_select_ipus={replicas}"
-    fast, unlimited = (
-        execute(load(TEXT, device, f"system.host.data_rate={rate}")).timeline for rate in ("8 GB/s", "null")
-    )
-    assert fast == unlimited
-    assert {end - start for start, end in fills(execute(load(TEXT, device, "system.host.data_rate=8 GB/s")))[0, 0]} == {
-        FILL
-    }
 
 
 def drawn_changes(rng):

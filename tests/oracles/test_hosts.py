@@ -17,24 +17,17 @@ from ipusim.machine.simulate import simulate
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import Idle
+from tests.oracles.test_offload import LAYERS
 from tests.run_checks import check_explained
 
-TEXT = """
+SYSTEM = """\
 system:
   name: m2000
   clock: 1 GHz
   auto_select_ipus: 2
   host: {count: 3, infeed: 2 GB/s, outfeed: 1 GB/s, network: 4 GB/s}
-data: {type: synthetic, shape: [6], classes: 3, samples: 144}
-model:
-  layers:
-    - {name: a, type: dense, units: 40, activation: tanh}
-    - {name: b, type: dense, units: 30, activation: relu}
-    - {name: c, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline: {schedule: grouped, splits: [b], micro_batch_size: 3, gradient_accumulation_count: 4, repeat_count: 3}
-optimizer: {type: adam, learning_rate: 0.01}
 """
+TEXT = SYSTEM + LAYERS.partition("}\n")[2]
 #: Weights of each stage, in bytes.
 FIRST, SECOND = (6 + 1) * 40 * 4, ((40 + 1) * 30 + (30 + 1) * 3) * 4
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from ipusim.app.scenario.problems import ScenarioError
 from ipusim.hardware.generations import GC200
 from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
@@ -122,11 +121,3 @@ def test_feeds_are_placed_up_to_the_proportion(load):
     for size, placed in ((room, True), (room + 1, False)):
         experiment = load(TIMED, f"infeed.element_bytes={size} B")
         assert experiment.program.shape.overlapped_io is placed
-
-
-def test_tiles_that_are_not_set_aside_have_no_operations(load):
-    with pytest.raises(ScenarioError) as caught:
-        load(TIMED, "system.io_tiles.num_io_tiles=0")
-    (problem,) = caught.value.problems
-    assert problem.key == "system.io_tiles.place_ops_on_io_tiles"
-    assert problem.text == "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0"

@@ -14,13 +14,16 @@ import pytest
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.app.scenario.problems import ScenarioError
-from ipusim.base.errors import NotExactError
+from ipusim.base.errors import MissingTensorError, NotExactError
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import complete
+from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.liveness import peaks
+from ipusim.pipeline.moves import Way
 from ipusim.pipeline.offload import MovedActivations, Offload
+from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
@@ -307,7 +310,6 @@ def test_merged_copies_carry_what_moves_to_a_partner(load):
 @pytest.mark.parametrize(
     ("changes", "where", "text"),
     [
-        (("offload_activations=true",), "", "Activation offloading is only supported with the `Sequential` schedule"),
         (("offload_activations={to: streaming_memory}",), "", "does not support remote memory"),
         (("offload_activations={to: partner, stages: [secnd]}",), ".stages.0", "no stage is called 'secnd'"),
         (
@@ -323,3 +325,33 @@ def test_moves_that_are_refused_are_refused_at_their_key(load, changes, where, t
         load(TRAINED, "system.enable_remote_buffers=false", *chosen)
     assert f"pipeline.offload_activations{where}" in str(caught.value)
     assert text in str(caught.value)
+
+
+@pytest.fixture
+def executor(load):
+    job = load(TRAINED)
+    executor = NumpyExecutor(job.program.shape, job.workload(0))
+    executor.begin(0)
+    return executor
+
+
+def test_a_half_of_a_backward_pass_misses_what_came_before(executor):
+    with pytest.raises(MissingTensorError, match=r"cannot run I0\.0 in execution 0: the stash of its forward pass"):
+        executor.run(0, Pass.INPUT_GRADIENT, 0, 0)
+    with pytest.raises(MissingTensorError, match=r"cannot run W0\.0 .*: the result of the other half of its backward"):
+        executor.run(0, Pass.WEIGHT_GRADIENT, 0, 0)
+    executor.infeed(0, 0)
+    executor.run(0, Pass.FORWARD, 0, 0)
+    with pytest.raises(MissingTensorError, match=r"cannot run I0\.0 .*: the gradient of its output is missing"):
+        executor.run(0, Pass.INPUT_GRADIENT, 0, 0)
+
+
+def test_a_pass_misses_activations_that_are_away_and_a_move_those_that_are_back(executor):
+    executor.infeed(0, 0)
+    executor.run(0, Pass.FORWARD, 0, 0)
+    executor.move(0, 3, 0, 0, Way.OUT)
+    with pytest.raises(MissingTensorError, match="the stash of its forward pass is missing"):
+        executor.run(0, Pass.BACKWARD, 0, 0)
+    executor.move(0, 3, 0, 0, Way.BACK)
+    with pytest.raises(MissingTensorError, match="the moved stash of its forward pass is missing"):
+        executor.move(0, 3, 0, 0, Way.BACK)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ipusim.app.run_folder.report import picture_window, run_files
-from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled
@@ -167,43 +166,3 @@ def test_adding_up_takes_time(load):
         rows = (timeline.kind == SpanKind.FORWARD) & (timeline.stage == 1)
         lengths += set((timeline.end[rows] - timeline.start[rows]).tolist())
     assert lengths[1] - lengths[0] == 615 + 1  # one compute set, which is less than a cycle beside its launch
-
-
-@pytest.mark.parametrize(
-    ("scenario", "changes", "text"),
-    [
-        (
-            INFERENCE,
-            ("outfeed_mask=[true, false]",),
-            "An optimizer_function must be provided when outfeed_mask is set.",
-        ),
-        (INFERENCE, ("outfeed_loss=true",), "An optimizer_function must be provided when outfeed_loss is True."),
-        (
-            SCENARIO,
-            ("outfeed_mask=[true, false]", "pipeline.outfeed_loss=true"),
-            "Only one of `outfeed_loss` and `outfeed_mask` can be set.",
-        ),
-        (
-            SCENARIO,
-            ("accumulate_outfeed=true", "outfeed.mode=LAST"),
-            "To accumulate the outfeed, it must be in IPUOutfeedMode ALL.",
-        ),
-        (
-            SCENARIO,
-            ("outfeed_mask=[true]",),
-            "The last computational stage has 2 outputs, but the `outfeed_mask` has elements 1 - these need to match "
-            "in size.",
-        ),
-        (
-            SCENARIO,
-            ("accumulate_outfeed_dtype=float32",),
-            "expected accumulate_outfeed: true with the type of the sum, got only the type",
-        ),
-    ],
-)
-def test_what_is_refused(load, scenario, changes, text):
-    first, *others = changes
-    with pytest.raises(ScenarioError) as caught:
-        load(f"pipeline.{first}", *others, text=scenario)
-    (problem,) = caught.value.problems
-    assert (problem.key, problem.text) == (f"pipeline.{first.partition('=')[0]}", text)

@@ -1,10 +1,11 @@
-"""The programs of scenarios/python/: what they print, and what their YAML twins do."""
+"""The programs of scenarios/python/: what they print and do.
 
-import builtins
+That scenarios of them take their time is in test_programs_as_scenarios and test_same_timeline.
+"""
+
 import io
 import math
 import re
-import threading
 from contextlib import redirect_stdout
 from fractions import Fraction
 from pathlib import Path
@@ -14,55 +15,15 @@ import pytest
 
 from ipusim.app.scenario import load_job
 from ipusim.ipu.programs.program_file import ProgramFile
-from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import rarest, sampled, slowest
-from tests.programs import PROGRAMS, Ran, needs_tensorflow, once
-
-COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
-#: Of each tutorial program: epochs, arguments, its scenario, and what that must change to be the same.
-TWINS = {
-    "step1_single_ipu": (1, [], "tutorial_step1_single_ipu", ()),
-    "step2_sharding": (1, [], "tutorial_step2_sharding", ()),
-    # A pipeline's program sends the learning rate beside the loss: 8 bytes an element, and not 4.
-    "step3_pipelining": (2, [], "tutorial_step3_pipelining", ("outfeed.element_bytes=8",)),
-    "step3_pipelining Interleaved": (
-        1,
-        ["--schedule", "Interleaved"],
-        "tutorial_step3_pipelining",
-        ("outfeed.element_bytes=8", "pipeline.schedule=interleaved"),
-    ),
-    "step4_configurable_stages": (
-        1,
-        ["--splits", "dense128", "dense64", "dense32"],
-        "tutorial_step4_configurable_stages",
-        ("outfeed.element_bytes=8",),
-    ),
-}
+from tests.effort import rarest, slowest
+from tests.programs import PROGRAMS, needs_tensorflow, once
 
 
 def printed(out):
     """Return step, epoch and mean loss of each line that says them."""
     lines = re.findall(r"^Step (\d+), Epoch ([\d.]+), Mean loss: ([\d.]+)$", out, re.MULTILINE)
     return [(int(step), float(epoch), float(loss)) for step, epoch, loss in lines]
-
-
-#: What a scenario must change to be a run of a program.
-AS_PROGRAM = ("use_synthetic_data=false", "data.shuffle=false", "steps=1", "numerics=off")
-
-
-@sampled(2)
-@pytest.mark.parametrize("case", TWINS)
-def test_a_program_of_the_tutorial_equals_its_scenario(case):
-    epochs, arguments, scenario, changes = TWINS[case]
-    ran = once(case.split()[0], "--epochs", str(epochs), *arguments)
-    (program,) = ran.programs
-    last = execute(load_job(Path(f"scenarios/{scenario}.yaml"), (*AS_PROGRAM, *changes)))
-    for name in COLUMNS:
-        np.testing.assert_array_equal(
-            getattr(program.timeline, name), getattr(last.timeline.expanded(), name), err_msg=name
-        )
-    assert program.timeline.rows(SpanKind.INFEED).size
 
 
 def test_the_pipeline_trains_as_the_tutorial_shows():
@@ -121,88 +82,18 @@ def test_training_and_evaluation_share_variables():
     assert (evaluate.job.plan.shape.training, train.job.plan.shape.training) == (False, True)
 
 
-def losses_in_numpy(weights, batches, rate=0.01):
-    """Train a model of these initial weights by the formulas; returns the loss of each step."""
-    w, b, v, c = (array.astype(float) for array in weights)
-    losses = []
-    for images, labels in batches:
-        x, rows = images.reshape(32, 784).astype(float), np.arange(32)
-        h = np.maximum(x @ w + b, 0)
-        shares = np.exp(h @ v + c)
-        shares /= shares.sum(axis=1, keepdims=True)
-        losses.append(-np.mean(np.log(shares[rows, labels])))
-        shares[rows, labels] -= 1
-        back = (shares @ v.T) * (h > 0)
-        w, b = w - rate * x.T @ back / 32, b - rate * back.sum(axis=0) / 32
-        v, c = v - rate * h.T @ shares / 32, c - rate * shares.sum(axis=0) / 32
-    return losses
-
-
-def learnt(monkeypatch, name):
-    """A program run on TensorFlow, the weights that it begins with, and the elements that its infeed gives."""
-    needs_tensorflow()
-    from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415
-    from ipusim.ipu.traced.function_loops import IteratorFeed  # noqa: PLC0415
-
-    begins, elements, place, pull = [], [], DeviceProgram._place, IteratorFeed.pull
-
-    def placed(program, key, asked, variables, values):
-        begins.append({np.shape(each.value): np.array(each.value) for each in reversed(variables.values())})
-        return place(program, key, asked, variables, values)
-
-    def pulled(feed):
-        elements.append(pull(feed))
-        return elements[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DeviceProgram, "_place", placed)
-        patch.setattr(IteratorFeed, "pull", pulled)
-        ran = Ran(PROGRAMS / f"{name}.py")
-    return ran, [begins[0][shape] for shape in ((784, 128), (128,), (128, 10), (10,))], elements
-
-
 @slowest
-def test_the_mean_losses_of_a_queue_that_is_iterated_over(monkeypatch):
-    ran, weights, elements = learnt(monkeypatch, "outfeed_iteration")
-    means = [float(mean) for mean in re.findall(r"^Loss: ([\d.]+)$", ran.out, re.MULTILINE)]
-    expected = np.reshape(losses_in_numpy(weights, elements[:60]), (6, 10)).mean(axis=1)
-    assert means[:6] == pytest.approx(expected.tolist(), rel=1e-4)
-    assert (len(means), means[-1] < 0.05) == (100, True)
+def test_the_mean_losses_of_a_queue_that_is_iterated_over():
+    means = [float(mean) for mean in re.findall(r"^Loss: ([\d.]+)$", once("outfeed_iteration").out, re.MULTILINE)]
+    assert (len(means), means[0] > 1, means[-1] < 0.05) == (100, True, True)
 
 
-def test_a_thread_prints_each_step_while_the_run_goes_on(monkeypatch):
-    """The infeed's element of step 80 comes when step 40 has been printed, which is before the run ends."""
-    needs_tensorflow()
-    from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415
-    from ipusim.ipu.traced.function_loops import IteratorFeed  # noqa: PLC0415
-
-    printed, pull, run = threading.Event(), IteratorFeed.pull, DeviceProgram.run
-    shown, at_the_end, pulled = [], [], []
-
-    def show(*words, file=None):
-        shown.extend([words] if file is None else [])
-        if len(shown) == 41:
-            printed.set()
-
-    def pull_later(feed):
-        pulled.append(feed)
-        assert len(pulled) != 81 or printed.wait(20)
-        return pull(feed)
-
-    def run_to_the_end(*args):
-        found = run(*args)
-        at_the_end.append(len(shown))
-        return found
-
-    with monkeypatch.context() as patch:
-        patch.setattr(builtins, "print", show)
-        patch.setattr(DeviceProgram, "run", run_to_the_end)
-        patch.setattr(IteratorFeed, "pull", pull_later)
-        _, weights, elements = learnt(monkeypatch, "outfeed_example")
-    assert [words[:3] for words in shown] == [("Step", step, "loss = ") for step in range(100)]
-    assert at_the_end[0] > 40
-    losses = [float(words[3]) for words in shown]
-    assert losses == pytest.approx(losses_in_numpy(weights, elements), rel=1e-3)
+def test_a_thread_prints_each_step():
+    """That it does so while the run goes on is in tests/integration/test_threads.py."""
+    lines = re.findall(r"^Step (\d+) loss = +([\d.]+)$", once("outfeed_example").out, re.MULTILINE)
+    losses = [float(loss) for _, loss in lines]
+    assert [int(step) for step, _ in lines] == [*range(100)]
+    assert np.mean(losses[-10:]) < np.mean(losses[:10]) / 2
 
 
 @slowest
@@ -332,3 +223,51 @@ def test_a_table_on_the_host_learns_what_was_looked_up():
     assert means[-1] < 0.01
     assert out.endswith("40 of 50000 rows have changed\n")
     assert len(program.timeline.rows(SpanKind.HOST_ROWS)) == 3 * 8 * 16
+
+
+def _ends(out):
+    """Loss and accuracy of each line of a progress bar that has ended."""
+    return re.findall(r"(\d+)/\1 \[=+\] - \d+\w+ [\d.]+\w*/step - loss: ([\d.e+-]+)(?: - accuracy: ([\d.]+))?", out)
+
+
+def test_one_ipu_runs_several_steps_in_one_execution():
+    out = once("keras_single_ipu", "--epochs", "2").out
+    (_, first, _), (_, second, accuracy) = _ends(out)
+    assert float(first) > float(second)
+    assert accuracy == "1.0000"
+    assert "Total params: 101770 " in out
+    alone = once("keras_single_ipu", "--epochs", "1", "--steps-per-execution", "4").out
+    assert [loss for _, loss, _ in _ends(alone)] == [first]  # executions only say when results come
+
+
+def test_digits_over_four_ipus_reach_95_percent():
+    out = once("keras_sequential", "--epochs", "5").out
+    assert " dense_3 (Dense)                               3\n" in out
+    (accuracy,) = re.findall(r"^Held out: loss [\d.]+, accuracy ([\d.]+)$", out, flags=re.MULTILINE)
+    assert float(accuracy) > 0.95
+    assert f"Predicted (384, 10): {accuracy} are right\n" in out
+
+
+@slowest
+def test_functional_models_tell_each_step():
+    out = once("keras_functional").out
+    told = re.findall(r"After (\d+) steps: mean loss ([\d.]+)$", out, flags=re.MULTILINE)
+    assert [int(steps) for steps, _ in told] == [40, 80, 120, 160] * 4
+    for model in (told[:8], told[8:]):
+        assert float(model[-1][1]) < 0.2 < float(model[0][1])
+    assert " both (Concatenate) (0)                 dense_3              1\n" in out
+
+
+def test_a_model_that_is_loaded_goes_on_to_the_same_bits():
+    out = once("keras_saving", "--epochs", "2").out
+    assert "Loaded saved after 8 weight updates\nTrained on to the same bits\n" in out
+    (last,) = re.findall(r"^Loss ([\d.]+), mean absolute error [\d.]+$", out, flags=re.MULTILINE)
+    (first, _) = re.findall(r"^32/32 - \d+s - loss: ([\d.]+)", out, flags=re.MULTILINE)
+    assert float(last) < float(first) / 3
+
+
+def test_a_subclass_says_its_stages_in_call():
+    out = once("keras_subclass").out
+    first, last = map(float, re.findall(r"Loss from ([\d.]+) to ([\d.]+)", out)[0])
+    assert last < first / 50
+    assert " dense (Dense) (0)                      input_1              0\n" in out

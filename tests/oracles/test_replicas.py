@@ -18,28 +18,16 @@ from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 from tests.machine_costs import fixed_cycles, sync_cycles
+from tests.oracles.test_sharding import LAYERS
 from tests.plans import price_and_run
 
-SCENARIO = """
-system: {name: pod16, auto_select_ipus: 8}
-data: {type: synthetic, shape: [6], classes: 3, samples: 96, seed: 4}
-model:
-  layers:
-    - {name: a, type: dense, units: 9, activation: tanh}
-    - {name: d, type: dropout, rate: 0.25}
-    - {name: b, type: dense, units: 7, activation: relu}
-    - {name: c, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline: {schedule: grouped, splits: [b], micro_batch_size: 3, gradient_accumulation_count: 4, repeat_count: 2}
-optimizer: {type: momentum, learning_rate: 0.05, momentum: 0.9}
-steps: 2
-precision: float64
-"""
+OPTIMIZER = "optimizer={type: momentum, learning_rate: 0.05, momentum: 0.9}"
+PLAIN = "system={name: pod16, auto_select_ipus: 8}", OPTIMIZER, "evaluate=null", "steps=2"
 
 
 @pytest.fixture
 def load(load):
-    return lambda *overrides: load(SCENARIO, *overrides)
+    return lambda *overrides: load(LAYERS, *PLAIN, *overrides)
 
 
 def test_the_sum_takes_its_closed_form(load):

@@ -17,31 +17,11 @@ from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.machine_costs import collective_cost
+from tests.oracles.test_sharding import LAYERS as SHARDED
 
-LAYERS = """
-system:
-  name: pod16
-  auto_select_ipus: 8
-  enable_remote_buffers: true
-  minimum_sharded_elements: 8
-  host: {framework: popart}
-data: {type: synthetic, shape: [6], classes: 3, samples: 96}
-model:
-  layers:
-    - {name: a, type: dense, units: 9, activation: tanh}
-    - {name: b, type: dense, units: 7, activation: relu}
-    - {name: c, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline:
-  splits: [b]
-  micro_batch_size: 3
-  gradient_accumulation_count: 4
-  repeat_count: 2
-  replicated_optimizer_state_sharding: true
-optimizer: {type: adam, learning_rate: 0.05}
-precision: float64
-steps: 3
-"""
+LAYERS = SHARDED.replace(
+    "minimum_remote_tensor_size: 1 B}", "minimum_sharded_elements: 8, host: {framework: popart}}"
+).replace("schedule: grouped,", "replicated_optimizer_state_sharding: true,")
 #: Elements of the variables of each IPU; those of at least eight are updated in parts.
 VARIABLES = {0: (6 * 9, 9), 1: (9 * 7, 7, 7 * 3, 3)}
 REPLICAS = 4

@@ -6,7 +6,6 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ipusim.app.scenario.problems import ScenarioError
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.machine.cross_replica import Shards
 from ipusim.machine.numpy_executor import NumpyExecutor
@@ -177,26 +176,3 @@ def test_small_tensors_are_not_spread(load):
     experiment = load(LAYERS, STATE, "system.minimum_remote_tensor_size=20 B")
     profile = experiment.program.stages[1]
     assert experiment.program.offload.state_bytes(profile) == sum(size for size in profile.state_tensors if size >= 80)
-
-
-@pytest.mark.parametrize(
-    ("changes", "key", "text"),
-    [
-        (
-            (STATE, "pipeline.offload_weight_update_variables=false"),
-            "replicated_optimizer_state_sharding",
-            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
-            "offload_weight_update_variables.",
-        ),
-        (
-            (WEIGHTS, "pipeline.offload_weights=false"),
-            "replicated_weight_sharding",
-            "Requested replicated weight sharding for a without offloading. This is currently not supported.",
-        ),
-    ],
-)
-def test_what_is_refused(load, changes, key, text):
-    with pytest.raises(ScenarioError) as caught:
-        load(TIMED, *changes)
-    (problem,) = caught.value.problems
-    assert (problem.key, problem.text) == (f"pipeline.{key}", text)

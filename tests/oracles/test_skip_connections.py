@@ -39,21 +39,11 @@ evaluate: {every: 1}
 precision: float64
 steps: 3
 """
-#: What the loop and a run without splits give, by the model and what it begins with: the same under every split.
-LOOPS = {}
 
 
 @pytest.fixture
 def load(load):
     return lambda *changes, text=SCENARIO: load(text, *changes)
-
-
-def unsplit(load, text, count=8):
-    """Return what the whole model learns on one IPU: once for all ways to split it."""
-    if (text, count) not in LOOPS:
-        changes = "pipeline.schedule=single", "pipeline.splits=[]", f"pipeline.gradient_accumulation_count={count}"
-        LOOPS[text, count] = execute(load(*changes, text=text)).learning
-    return LOOPS[text, count]
 
 
 def test_a_value_is_copied_on_every_hop(load):
@@ -110,8 +100,8 @@ def test_a_value_that_comes_back_stays_on_its_ipu(load, schedule, again):
     assert [each.waiting_bytes for each in profiles] == [waiting, 0, 0, 0]
     apart = load(*changes[2:], "pipeline.splits=[b, c, d]", text=BACK).program.stages
     assert [each.output_bytes for each in apart] == [ONE + LABELS, 2 * ONE + LABELS, ONE + LABELS, 0]
-    whole = unsplit(load, BACK)
-    found = execute(experiment).learning
+    unsplit = load("pipeline.schedule=single", "pipeline.splits=[]", text=BACK)
+    whole, found = (execute(job).learning for job in (unsplit, experiment))
     assert [loss.loss for loss in whole.losses] == [loss.loss for loss in found.losses]
     for name, array in whole.weights.items():
         np.testing.assert_array_equal(array, found.weights[name])

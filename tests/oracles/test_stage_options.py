@@ -2,7 +2,6 @@
 
 import pytest
 
-from ipusim.app.scenario.problems import ScenarioError
 from ipusim.hardware.generations import GC200
 from ipusim.pipeline.holders import Holder
 from ipusim.pricing.planner.plan import plan_product
@@ -121,27 +120,6 @@ def test_options_of_the_system_hold_where_a_stage_gives_none(load):
 def test_a_weight_update_without_products_is_left_as_it_is(load):
     change = f"pipeline.weight_update_poplar_options={options('matmul', 1e-7)}"
     assert load(change).program.stages == load().program.stages
-
-
-@pytest.mark.parametrize("name", ["forward", "backward"])
-def test_a_list_of_another_length(load, name):
-    key = f"{name}_propagation_stages_poplar_options"
-    with pytest.raises(ScenarioError) as caught:
-        load(f"pipeline.{key}=[{{}}]")
-    (problem,) = caught.value.problems
-    assert problem.key == f"pipeline.{key}"
-    assert problem.text == (
-        f"{key} must be a list or a tuple of PipelineStageOptions objects of length 2 (same number as the number of "
-        "computational stages) but is 1."
-    )
-
-
-def test_options_of_given_cycles_are_refused(load):
-    cycles = "pipeline.cycles=[{forward: 10}, {forward: 10}]"
-    with pytest.raises(ScenarioError) as caught:
-        load(cycles, both("forward", "{}", "{}"))
-    (problem,) = caught.value.problems
-    assert problem.text == "expected no options of operations in stages with given cycles, got options: leave them out"
 
 
 def test_a_system_may_say_how_products_are_planned_where_cycles_are_given(load):

@@ -5,6 +5,7 @@ import pytest
 
 from ipusim.api import functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
+from tests.oracles.test_replica_collectives import gone_together
 from tests.traced_training import Lazily, ipus, train
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -20,17 +21,7 @@ REDUCED["SQUARE_ADD"] = lambda x, axis: (x**2).sum(axis)
 
 def together(function, elements=X):
     """What a function gives in each replica, on its element."""
-    stages = [lambda x: x, lambda x: function(x[0])]
-    done = train(
-        lambda _: stages,
-        [elements],
-        batch=1,
-        rate=None,
-        device=ipus(2 * REPLICAS),
-        repeat_count=1,
-        gradient_accumulation_count=2,
-    )
-    return np.asarray(done.losses)[0]
+    return np.asarray(gone_together(function, REPLICAS, elements).losses)[0]
 
 
 def by_group(x, group=GROUP):

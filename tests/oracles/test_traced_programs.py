@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from ipusim.api import Request, assemble, execute, runs
-from ipusim.app.scenario import load_job
 from tests.effort import sampled
-from tests.keras_models import layers_of, stage_of
-from tests.scenarios import SCENARIOS
+from tests.keras_models import stage_of
 from tests.traced_steps import (
     Model,
     accumulate_with_tensorflow,
@@ -169,7 +167,6 @@ OPTIMIZERS = [
 ]
 #: Options of a scenario's optimizers that have no default; none of them changes the work of an update.
 OPTIONS = {"momentum": {"momentum": 0.9}}
-TUTORIAL = sorted(path.name for path in SCENARIOS.glob("tutorial_step*.yaml"))
 
 
 def _model(job, layers, optimizer):
@@ -207,15 +204,6 @@ def _check_work(job, built, initial, batch):
         sums = backward[len(own) :]  # of gradients into their accumulators, which no layer has
         assert sum(work.vector.elementwise for work in sums) * 4 == profile.parameter_bytes
         assert not any(work.products for work in sums)
-
-
-@sampled(2)
-@pytest.mark.parametrize("name", [*TUTORIAL, "mnist_cnn.yaml"])
-def test_a_shipped_scenarios_model_has_its_work_when_traced(name):
-    job = load_job(SCENARIOS / name)
-    model = _model(job, layers_of(job), lambda v1: v1.train.GradientDescentOptimizer(0.01))
-    built = build(model)
-    _check_work(job, built, initial_values(built), *micro_batches(model, 1))
 
 
 def test_a_cell_of_tensorflow_1_has_the_work_of_its_scenario():

@@ -1,37 +1,37 @@
-"""The parts of a run's time where closed forms tell them."""
+"""The parts of a run's time, waits in its ramps and in main, and stragglers: closed forms, and spans one by one."""
 
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from ipusim.app.explain.stragglers import stragglers
 from ipusim.pipeline.plan import Sync
+from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
-from ipusim.runs.waterfall import balanced
+from ipusim.runs.request.figure_names import figure_of
+from ipusim.runs.request.request import Request
+from ipusim.runs.time_alone import timeline_of
+from ipusim.runs.waterfall import balanced, price_without, waterfall_of
 from ipusim.schedules import registry
+from ipusim.schedules.registry import find, names
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
 from tests.effort import draws_everything, sampled
-from tests.scenarios import job_from
+from tests.properties.test_waterfall import odd_job
+from tests.scenarios import job_from, run
 from tests.schedules import goes_around, is_a_v, mapping_of
 
 FORWARD, BACKWARD, COUNT = 100, 200, 16
 #: Cycles of fill and drain with gaps in main, of p equal stages, each on an IPU, under the schedules whose closed form
-#: does not depend on how IPUs wait for each other, by p; of the halves of a backward pass each takes half of it.
+#: does not depend on how IPUs wait for each other, by p; those of others are in test_bubbles.
 WAITS = {
     "grouped": lambda p: (p - 1) * (FORWARD + BACKWARD),
     "popart": lambda p: (p - 1) * (FORWARD + BACKWARD),
     "gpipe": lambda p: (p - 1) * (FORWARD + BACKWARD),
     "sequential": lambda p: COUNT * (p - 1) * (FORWARD + BACKWARD),
     "sharded": lambda p: COUNT * (p - 1) * (FORWARD + BACKWARD),
-}
-#: The same where tensors go point to point: stages of some come round the IPUs twice, or are as many of three
-#: equal halves; what those halves leave idle is the way of the first micro-batch down the IPUs alone.
-FREE = {
-    "1f1b": lambda p: (p - 1) * (FORWARD + BACKWARD),
-    "eager_1f1b": lambda p: (p - 1) * (FORWARD + BACKWARD),
-    "interleaved_1f1b": lambda p: (p - 1) * (FORWARD + BACKWARD),
-    "gis": lambda p: (p - 1) * (FORWARD + BACKWARD // 2),
-    "breadth_first": lambda p: (p - 1) * (FORWARD + BACKWARD),
-    "zero_bubble_h1": lambda p: (p - 1) * FORWARD,
-    "zero_bubble_h2": lambda p: (p - 1) * FORWARD,
-    "zbv": lambda p: (p - 1) * FORWARD,
 }
 
 
@@ -68,9 +68,8 @@ def test_equal_stages_have_no_imbalance_and_what_ipus_wait_is_the_closed_form(na
         parts = parts_of(job_of(name, [(FORWARD, BACKWARD)] * len(mapping), sync, mapping))
         waits = parts.pop(TimePart.FILL_AND_DRAIN, 0) + parts.pop(TimePart.GAPS_IN_MAIN, 0)
         assert parts == {TimePart.USEFUL: len(mapping) // ipus * COUNT * (FORWARD + BACKWARD)}
-        known = WAITS | (FREE if sync is Sync.POINT_TO_POINT else {})
-        if name in known:
-            assert waits == known[name](ipus)
+        if name in WAITS:
+            assert waits == WAITS[name](ipus)
 
 
 @pytest.mark.parametrize(
@@ -111,3 +110,164 @@ def test_halves_that_round_apart_are_counted_where_they_stand_of_any_count(sync,
     # of the first stage, 311 + 311 of the second; an IPU has one more of the first ones.
     assert cycles[TimePart.USEFUL] == count // 2 * (1123 + 1246) + 1
     assert (cycles[TimePart.FILL_AND_DRAIN], cycles[TimePart.GAPS_IN_MAIN]) == (0, 0)
+
+
+PASSES = SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT, SpanKind.WEIGHT_GRADIENT
+
+
+def brackets(spans, overlap):
+    """Return begin and end of the main phase of one execution's passes; None where it has none.
+
+    In lock-step from the first time-step with all of its ``overlap`` slots filled to the last, else (``overlap`` is 0)
+    from the last IPU's first pass to the first IPU's last.
+    """
+    if overlap:
+        filled = defaultdict(int)
+        for span in spans:
+            filled[span.time_step] += 1
+        full = [step for step, slots in filled.items() if slots == overlap]
+        if not full:
+            return None
+        begin = max((span.end for span in spans if span.time_step < min(full)), default=min(s.start for s in spans))
+        return begin, max(span.end for span in spans if span.time_step <= max(full))
+    of_ipu = defaultdict(list)
+    for span in spans:
+        of_ipu[span.ipu].append(span)
+    begin = max(min(span.start for span in own) for own in of_ipu.values())
+    end = min(max(span.end for span in own) for own in of_ipu.values())
+    return (begin, end) if begin < end else None
+
+
+def idle_within(timeline):
+    """Return idle cycles of each IPU within main phases, and in all, cycle by cycle; of a run without blocks."""
+    spans = [span for span in timeline if span.kind in PASSES]
+    ipus = sorted({span.ipu for span in spans})
+    busy = {ipu: np.zeros(timeline.makespan_cycles, dtype=bool) for ipu in ipus}
+    for span in spans:
+        busy[span.ipu][span.start : span.end] = True
+    main = np.zeros(timeline.makespan_cycles, dtype=bool)
+    overlap = timeline.info.overlap if timeline.info.has_time_steps else 0
+    for execution in range(timeline.info.executions):
+        found = brackets([span for span in spans if span.execution == execution], overlap)
+        if found:
+            main[slice(*found)] = True
+    return [int((main & ~busy[ipu]).sum()) for ipu in ipus], [int((~busy[ipu]).sum()) for ipu in ipus]
+
+
+DRAWS = [(name, sync) for name in names() if name != "single" for sync in find(name).syncs]
+
+
+@sampled(3)
+@pytest.mark.parametrize(("name", "sync"), DRAWS)
+def test_the_ipu_that_waits_least_in_main_says_the_gaps(name, sync):
+    """Of one execution or several, of a run that is simulated in part, and of one that is laid out whole."""
+    job = odd_job(name, "gaps", sync)
+    laid_out = replace(job.whole, with_counts=None)
+    balanced = timeline_of(laid_out, job.executions, jump=False, price=lambda of: price_without(of, 7))
+    in_main, in_all = idle_within(balanced)
+    found = waterfall_of(job, timeline_of(job, job.executions)).cycles
+    assert found[TimePart.GAPS_IN_MAIN] == min(in_main)
+    assert found[TimePart.FILL_AND_DRAIN] + found[TimePart.GAPS_IN_MAIN] == min(in_all)
+    assert found[TimePart.FILL_AND_DRAIN] >= 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "options", "ramps", "gaps"),
+    [
+        # The ramps have 4 time-steps of forward passes, 2 of both, and 6 of backward passes; 6 are passes of the first.
+        ("interleaved", {"count": 16, "executions": 40}, 40 * (FORWARD + 5 * BACKWARD), 40 * 13 * (BACKWARD - FORWARD)),
+        # Of one micro-batch each IPU has ended when the next begins, so that there is no main phase.
+        ("gpipe", {"count": 1, "inference": True, "sync": "point_to_point"}, 3 * FORWARD, 0),
+    ],
+)
+def test_gaps_of_40_executions_and_of_none_with_a_main_phase_by_hand(schedule, options, ramps, gaps):
+    found = run(schedule, forward=FORWARD, backward=BACKWARD, update=0, **options).summary.waterfall.cycles
+    assert (found[TimePart.FILL_AND_DRAIN], found[TimePart.GAPS_IN_MAIN]) == (ramps, gaps)
+
+
+def test_each_part_has_a_key_of_its_own_that_scenarios_expect():
+    job = job_of("interleaved", [(FORWARD, BACKWARD)] * 4, count=4096)
+    said = execute(job).summary.to_dict()["waterfall"]
+    assert said["cycles"]["gaps_in_main"] == 4093 * (BACKWARD - FORWARD)
+    assert said["shares"]["gaps_in_main"] == pytest.approx(0.2497, abs=1e-4)
+    assert said["shares"]["fill_and_drain"] == pytest.approx(3 / 4099, rel=0.1)
+    for part in ("gaps_in_main", "fill_and_drain"):
+        assert figure_of(f"waterfall.shares.{part}")[0].value_in({"waterfall": said}) == said["shares"][part]
+
+
+def of(job):
+    return stragglers(job, execute(job).timeline)
+
+
+def test_equal_stages_do_not_straggle():
+    found = of(job_of("grouped", [(100, 200)] * 4))
+    assert (found.slowdown, found.by_type, found.share_of_slowest, found.share_of_last) == (
+        1.0,
+        {"forward": 1.0, "backward": 1.0},
+        None,
+        None,
+    )
+    assert found.by_ipu == dict.fromkeys(range(4), 1.0)
+    assert "S is 1.000" in next(found.words())
+
+
+def test_the_last_stage_slower_in_lock_step():
+    # The mean of 100, 100, 100 and 140 is 110, that of 200 and once 280 is 220: the ideal takes (m + p - 1) times both.
+    found = of(job_of("grouped", [(100, 200)] * 3 + [(140, 280)]))
+    ideal, whole = (COUNT + 3) * (110 + 220), COUNT * (140 + 280) + 3 * (100 + 200)
+    assert found.ideal_cycles == ideal
+    assert found.slowdown == whole / ideal
+    # Forward passes as they are, and backward ones ideal: its time-steps take 140 + 220, the other six 100 and 220.
+    assert found.by_type["forward"] == (COUNT * (140 + 220) + 3 * (100 + 220)) / ideal
+    assert max(found.by_ipu, key=found.by_ipu.get) == 3
+    # Made ideal it takes 110 and 220 beside 100 and 200.
+    fixed = COUNT * (110 + 220) + 3 * (100 + 200)
+    assert found.slowest == (3,)
+    assert found.share_of_slowest == found.share_of_last == (whole - fixed) / (whole - ideal)
+
+
+@pytest.mark.parametrize("slower", range(4))
+def test_one_slower_stage_under_1f1b_point_to_point(slower):
+    def takes(forward, backward):
+        more = forward + backward - 300
+        return COUNT * (forward + backward) + 3 * 300 - (3 - slower) * more
+
+    lengths = [(140, 280) if stage == slower else (100, 200) for stage in range(4)]
+    found = of(job_of("1f1b", lengths, Sync.POINT_TO_POINT))
+    ideal, whole = (COUNT + 3) * 330, takes(140, 280)
+    assert (found.cycles, found.ideal_cycles) == (whole, ideal)
+    assert found.slowest == (slower,)
+    assert found.share_of_slowest == (whole - takes(110, 220)) / (whole - ideal)
+    assert (found.share_of_last == found.share_of_slowest) == (slower == 3)
+
+
+def disturbed(*disturbances, stages=4, system=None):
+    """Return the words of equal stages, one on each IPU, with disturbances."""
+    named = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(stages)]
+    data = {"system": system or {"name": "free"}, "disturbances": list(disturbances), "memory": "off"}
+    return of(assemble(Request.from_dict(data | {"pipeline": {"gradient_accumulation_count": 24, "stages": named}})))
+
+
+def test_a_disturbed_ipu_is_the_slowest():
+    found = disturbed({"ipu": 1, "slower": 2})
+    assert found.slowest == (1,)
+    assert found.by_ipu[1] == found.by_type["disturbances"] == found.slowdown > 1.1
+    assert [found.by_ipu[ipu] for ipu in (0, 2, 3)] == [1.0] * 3
+    assert (found.share_of_slowest, found.share_of_last) == (1.0, 0.0)
+    assert "the run straggles" in next(found.words())
+
+
+def test_an_ipu_of_the_last_stage_alone_is_the_last_stage():
+    found = disturbed({"ipu": 3, "slower": 2})
+    assert (found.slowest, found.share_of_slowest, found.share_of_last) == ((3,), 1.0, 1.0)
+
+
+def test_jitter_of_all_ipus_is_that_of_each():
+    every, each = disturbed({"jitter": "30 %"}), disturbed(*({"jitter": "30 %", "ipu": ipu} for ipu in range(4)))
+    assert every == each
+    assert len({*each.by_ipu.values()}) == 4
+
+
+def test_a_worker_is_an_ipu_of_each_replica():
+    found = disturbed({"ipu": 3, "slower": 2}, system={"name": "m2000", "auto_select_ipus": 4}, stages=2)
+    assert "if the slowest IPUs (IPU 1 of each replica) were not slow (M_W)" in [*found.words()][1]

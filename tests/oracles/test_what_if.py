@@ -124,10 +124,6 @@ def test_the_stages_of_the_busiest_ipus_are_told_to_be_faster(cycles, mapping, n
     assert [change.words for change in changes(job) if change.kind == "faster stages"] == named
 
 
-def test_equal_stages_are_not_told_to_be_faster():
-    assert not any("10% faster" in words for words in by_words())
-
-
 @slowest
 def test_recomputation_hardware_and_the_best_split_give_what_scenarios_with_them_give():
     scenario = SCENARIOS / "bert_base.yaml"
