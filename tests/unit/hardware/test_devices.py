@@ -39,17 +39,13 @@ def test_the_first_device_of_a_size(count: int, device_id: int) -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 0, 3, 8])
-def test_a_size_that_no_device_has(count: int) -> None:
-    with pytest.raises(DeviceError) as error:
-        first_device(find_machine("m2000"), count)
-    assert str(error.value) == (
-        f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs "
-        "(m2000 has devices with 1, 2 or 4 IPUs)"
-    )
+def test_a_size_that_no_device_has(count, refused) -> None:
+    message = f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs "
+    message += "(m2000 has devices with 1, 2 or 4 IPUs)"
+    refused(DeviceError, message, lambda: first_device(find_machine("m2000"), count))
 
 
-def test_a_machine_that_does_not_exist() -> None:
-    with pytest.raises(DeviceError) as error:
-        device_listing("M200")
-    assert str(error.value) == (f"unknown system 'M200'; did you mean 'm2000'? Expected one of {', '.join(MACHINES)}")
+def test_a_machine_that_does_not_exist(refused) -> None:
+    message = f"unknown system 'M200'; did you mean 'm2000'? Expected one of {', '.join(MACHINES)}"
+    refused(DeviceError, message, lambda: device_listing("M200"))
     assert device_listing("POD16") == device_listing("pod16")

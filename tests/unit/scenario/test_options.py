@@ -6,7 +6,6 @@ from operator import attrgetter
 
 import pytest
 
-from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.ipu.config import IPUConfig
 from ipusim.model.learning import table
@@ -43,14 +42,12 @@ def test_every_argument_and_attribute_of_graphcores_is_listed_once_with_its_effe
 
 
 @pytest.mark.parametrize("option", REFUSED, ids=lambda option: option.name)
-def test_what_is_not_accepted_is_refused_by_name(option, tmp_path):
-    path = tmp_path / "option.yaml"
-    path.write_text(SCENARIO)
-    load_job(path)
+def test_what_is_not_accepted_is_refused_by_name(option, load):
+    load(SCENARIO)
     section = "system" if option in FIELDS else "pipeline"
     *_, key = option.name.split(".")
     with pytest.raises(ScenarioError) as caught:
-        load_job(path, [f"{section}.{key}=1"])
+        load(SCENARIO, f"{section}.{key}=1")
     said = f"got {key!r}; Graphcore's {option.name} is no key here: {option.effect}; expected one of the keys "
     several = [each for each in (*ARGUMENTS, *FIELDS) if each.name.split(".")[-1] == key]
     # One name of several options says none of them.
@@ -82,24 +79,20 @@ UNLIKE_OTHERS = [each for each in (*arguments(), *attributes()) if not each.name
 
 
 @pytest.mark.parametrize("option", UNLIKE_OTHERS, ids=lambda option: option.name)
-def test_graphcores_name_of_a_key_leads_to_it(option, tmp_path):
-    path = tmp_path / "option.yaml"
-    path.write_text(SCENARIO)
+def test_graphcores_name_of_a_key_leads_to_it(option, load):
     *_, name = option.name.split(".")
     for section in ("pipeline", "system"):
         if option.path in ((section, name), ("name",)):
             continue
         with pytest.raises(ScenarioError) as caught:
-            load_job(path, [f"{section}.{name}=1"])
+            load(SCENARIO, f"{section}.{name}=1")
         said = f"; Graphcore's {option.name} is {'.'.join(option.path)} here; expected one of the keys "
         assert said in str(caught.value)
 
 
-def test_continuous_weight_updates_are_refused_in_graphcores_words(tmp_path):
-    path = tmp_path / "option.yaml"
-    path.write_text(SCENARIO)
+def test_continuous_weight_updates_are_refused_in_graphcores_words(load):
     with pytest.raises(ScenarioError) as caught:
-        load_job(path, ["pipeline.continuous_weight_updates=true"])
+        load(SCENARIO, "pipeline.continuous_weight_updates=true")
     (problem,) = caught.value.problems
     assert problem.text == "Continuous weight updates are currently not supported."
-    assert load_job(path, ["pipeline.continuous_weight_updates=false"]).executions == 1
+    assert load(SCENARIO, "pipeline.continuous_weight_updates=false").executions == 1
