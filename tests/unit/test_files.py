@@ -137,32 +137,25 @@ def test_what_may_never_end_is_not_opened(tmp_path, reader, kind, text):
         read(path)
 
 
-def put(path, kind):
-    """Put what is no file of a run into its place."""
-    match kind:
-        case "link":
-            (path.parent / "other").write_text("{}")
-            path.symlink_to(path.parent / "other")
-        case "link to nothing":
-            path.symlink_to(path.parent / "nothing")
-        case "link to a folder":
-            path.symlink_to(path.parent)
-        case "endless link":
-            path.symlink_to("/dev/zero")
-        case "pipe":
-            os.mkfifo(path)
-        case "folder":
-            path.mkdir()
+#: What is no file of a run, as a message calls it, and how it comes into its place.
+OTHERS = {
+    "link": ("a link", lambda path: path.symlink_to(path.parent)),
+    "link to nothing": ("a link", lambda path: path.symlink_to(path.parent / "nothing")),
+    "endless link": ("a link", lambda path: path.symlink_to("/dev/zero")),
+    "link to a file": ("a link", lambda path: (path.with_name("o").write_text("{}"), path.symlink_to("o"))),
+    "pipe": ("a named pipe", os.mkfifo),
+    "folder": ("a folder", Path.mkdir),
+}
 
 
-@pytest.mark.parametrize("kind", ["link", "link to nothing", "link to a folder", "endless link", "pipe", "folder"])
+@pytest.mark.parametrize("kind", OTHERS)
 def test_a_run_folder_has_files_alone(tmp_path, kind):
     path = tmp_path / "summary.json"
     assert not has_run_file(path)
-    put(path, kind)
-    text = f"expected a file, got a {kind.partition(' ')[0].replace('endless', 'link').replace('pipe', 'named pipe')}"
+    called, put = OTHERS[kind]
+    put(path)
     for read in (has_run_file, lambda path: read_run_file(path, 10)):
-        with pytest.raises(OSError, match=text) as caught:
+        with pytest.raises(OSError, match=f"expected a file, got {called}") as caught:
             read(path)
         assert caught.value.filename == str(path)
 
