@@ -23,33 +23,19 @@ from ipusim.timeline.timeline import NONE
 from tests.effort import seeds, share
 from tests.orders import random_mapping, random_order
 from tests.plans import price_and_run
+from tests.unit.timeline.test_timeline import INFO
 
 
-class Records(Recorder):
-    """A recorder whose spans of links can be read at once: (link, bytes, start, end)."""
-
-    def __init__(self):
-        super().__init__(1)
-        self.links = []
-        plain = self.record
-
-        def record(what, step, start, end, cause):
-            link, size = self._known[what]
-            self.links.append((link, size, start, end))
-            return plain(what, step, start, end, cause)
-
-        self._known = {}
-        self.record = record
-
-    def describe(self, *descriptions):
-        number = super().describe(*descriptions)
-        self._known[number] = descriptions[0].link, descriptions[0].bytes
-        return number
+def spans_of(timeline):
+    """The spans of links: (link, bytes, start, end)."""
+    columns = (timeline.link, timeline.bytes, timeline.start, timeline.end)
+    rows = timeline.rows(SpanKind.LINK)
+    return list(zip(*(column[rows].tolist() for column in columns), strict=True))
 
 
 def carried(rates, *sends):
     """When each of ``sends``, (handed over at, lead, bytes, links), has come; and the spans of the links."""
-    clock, recorder = Clock(), Records()
+    clock, recorder = Clock(), Recorder(1)
     links = Links(clock, recorder, [Fraction(rate) for rate in rates], [f"link {each}" for each in range(len(rates))])
     found = {}
 
@@ -64,7 +50,7 @@ def carried(rates, *sends):
 
     assert clock.run_all([clock.process(one(number, *send)) for number, send in enumerate(sends)])
     assert all(not each for each in links.state())
-    return [found[number] for number in range(len(sends))], recorder.links
+    return [found[number] for number in range(len(sends))], spans_of(recorder.timeline(INFO))
 
 
 @pytest.mark.parametrize(
@@ -151,12 +137,10 @@ def test_links_of_a_run_carry_what_was_sent_one_span_at_a_time(seed):
     system = build_system("m2000", mapping=(*shape.mapping, 3), selection_order="HOOF")
     program = PipelineProgram(profiles, shape, repeat_count=2)
     timeline = price_and_run(lower(random_order(rng, shape), Sync.POINT_TO_POINT), program, system)
-    rows = timeline.rows(SpanKind.LINK)
-    columns = (timeline.link, timeline.bytes, timeline.start, timeline.end)
     names = [str(label) for label in timeline.info.links]
     sent = Counter()
     for source, target in ((stage, stage + step) for stage in range(6) for step in (1, -1)):
         if 0 <= target < 6 and shape.mapping[source] != shape.mapping[target] and profiles[source].output_bytes:
             for direction in system.route(shape.mapping[source], shape.mapping[target]):
                 sent[names.index(direction.label), profiles[source].output_bytes] += 2 * shape.micro_batches
-    check_spans(list(zip(*(column[rows].tolist() for column in columns), strict=True)), sent)
+    check_spans(spans_of(timeline), sent)
