@@ -1,4 +1,4 @@
-"""Systems as built by name, and what their copies, syncs and host transfers cost."""
+"""Systems as built by name, and what their copies, syncs and host transfers cost, rounded to cycles."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -10,6 +10,7 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.copies import FixedParts
 from ipusim.hardware.generations import BOW, GC2, GC200
 from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 
 
 @pytest.mark.parametrize(
@@ -163,3 +164,21 @@ def test_orders_compare_on_the_selected_device():
 def test_a_system_needs_the_ipus_of_its_topology():
     with pytest.raises(DeviceError, match=r"m2000: expected IPUs \[0, 1\] in some order, got \(0, 2\)"):
         replace(build_system("m2000", mapping=[0, 1]), ipus=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-1, Fraction(1), 1), "expected a number of bytes from 0 up, got -1"),
+        ((1, Fraction(0), 1), "expected a transfer rate above 0 bytes/s, got 0"),
+        ((1, Fraction(1), 0), "expected a clock above 0 Hz, got 0 Hz"),
+    ],
+)
+def test_impossible_transfers_are_refused(arguments: tuple[int, Fraction, int], message: str) -> None:
+    with pytest.raises(QuantityError, match=message):
+        transfer_cycles(*arguments)
+
+
+def test_a_negative_time_is_refused() -> None:
+    with pytest.raises(QuantityError, match="expected a time from 0 ns up, got -1 ns"):
+        duration_cycles(Fraction(-1), 10**9)
