@@ -97,21 +97,6 @@ def test_bubble_definitions_differ_where_they_should(lock_step):
     assert found.span_idle_fraction == 300 / 2700
 
 
-def test_unequal_stages_are_measured_against_the_busiest(lock_step):
-    found = run_times_of(
-        lock_step("sequential", mapping=(0, 1), count=2, forward=(100, 300), backward=(50, 450), **FREE)
-    )
-    assert (found.makespan_cycles, found.bubble.ideal_cycles) == (2 * 900, 2 * 750)
-    assert (found.bubble.overhead, found.bubble.idle_fraction) == (300 / 1500, 0.5)
-
-
-def test_the_idle_ipu_stands_apart(lock_step):
-    timeline = lock_step("grouped", mapping=(0, 1, 2), count=6, ipus=(0, 1, 2, 3), **FREE)
-    found = run_times_of(timeline)
-    assert found.idle_ipus == (3,)
-    assert (found.bubble.idle_fraction, found.pipeline_use[3].compute_cycles) == (pytest.approx(2 / 8), 0)
-
-
 def test_throughput_counts_the_weight_update(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1), count=4, executions=5, **FREE, clock_hz=1_000_000)
     rates = run_times_of(timeline).throughput
