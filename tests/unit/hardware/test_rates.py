@@ -166,13 +166,6 @@ def test_one_overhead_has_one_name_at_a_time(load):
             load(text, overhead, f"rates={{{part}}}")
 
 
-def test_links_have_no_rates_where_they_are_free(load):
-    text = (SCENARIOS / "schedules_four_ipus.yaml").read_text()
-    assert load(text, "rates.amp_ceiling=0.4", "system.name=free")
-    with pytest.raises(ScenarioError, match=r"rates.hop_latency: expected no cost on the free system"):
-        load(text, "rates.hop_latency=1 us", "system.name=free")
-
-
 @pytest.mark.parametrize("spec", [GC2, GC200, BOW, M2000_HOST, ASSUMED_HOST], ids=repr)
 def test_every_figure_has_a_source(spec):
     figures = {each.name for each in fields(spec) if getattr(spec, each.name) is not None} - {"name", "sources"}
