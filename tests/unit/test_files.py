@@ -1,4 +1,4 @@
-"""Files from anywhere: a value or one message, memory as the file states it, and no waiting."""
+"""Files from anywhere: a value or one message, memory as the file states it, no waiting, and compression."""
 
 import gzip
 import io
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ipusim.app.notebook import folder
+from ipusim.base.compression import Gzip
 from ipusim.base.errors import FileError, ModelError, TimelineError
 from ipusim.base.files import array_names, has_run_file, read_arrays, read_run_file
 from ipusim.model.data.dataset_files import npz, read_idx
@@ -137,32 +138,25 @@ def test_what_may_never_end_is_not_opened(tmp_path, reader, kind, text):
         read(path)
 
 
-def put(path, kind):
-    """Put what is no file of a run into its place."""
-    match kind:
-        case "link":
-            (path.parent / "other").write_text("{}")
-            path.symlink_to(path.parent / "other")
-        case "link to nothing":
-            path.symlink_to(path.parent / "nothing")
-        case "link to a folder":
-            path.symlink_to(path.parent)
-        case "endless link":
-            path.symlink_to("/dev/zero")
-        case "pipe":
-            os.mkfifo(path)
-        case "folder":
-            path.mkdir()
+#: What is no file of a run, as a message calls it, and how it comes into its place.
+OTHERS = {
+    "link": ("a link", lambda path: path.symlink_to(path.parent)),
+    "link to nothing": ("a link", lambda path: path.symlink_to(path.parent / "nothing")),
+    "endless link": ("a link", lambda path: path.symlink_to("/dev/zero")),
+    "link to a file": ("a link", lambda path: (path.with_name("o").write_text("{}"), path.symlink_to("o"))),
+    "pipe": ("a named pipe", os.mkfifo),
+    "folder": ("a folder", Path.mkdir),
+}
 
 
-@pytest.mark.parametrize("kind", ["link", "link to nothing", "link to a folder", "endless link", "pipe", "folder"])
+@pytest.mark.parametrize("kind", OTHERS)
 def test_a_run_folder_has_files_alone(tmp_path, kind):
     path = tmp_path / "summary.json"
     assert not has_run_file(path)
-    put(path, kind)
-    text = f"expected a file, got a {kind.partition(' ')[0].replace('endless', 'link').replace('pipe', 'named pipe')}"
+    called, put = OTHERS[kind]
+    put(path)
     for read in (has_run_file, lambda path: read_run_file(path, 10)):
-        with pytest.raises(OSError, match=text) as caught:
+        with pytest.raises(OSError, match=f"expected a file, got {called}") as caught:
             read(path)
         assert caught.value.filename == str(path)
 
@@ -202,3 +196,33 @@ def test_what_a_run_may_write_is_never_too_large_to_read():
 def test_a_folder_is_no_python_file(reference):
     with pytest.raises(ModelError, match="expected a file, got a folder"):
         load_function(f"{reference}:f", Path())
+
+
+def test_what_was_written_in_parts_is_read_whole_and_gives_the_same_bytes_again():
+    parts = [np.random.default_rng(size).bytes(size) for size in (0, 1, 100_000, 3, 1_000_000)]
+    made = []
+    for _ in range(2):
+        with Gzip() as file:
+            for part in parts:
+                file.write(part)
+            made.append(file.close())
+    assert gzip.decompress(made[0]) == b"".join(parts)
+    assert made[0] == made[1]
+    assert made[0][4:8] == bytes(4)  # no time, which would differ
+
+
+def test_nothing_written_is_an_empty_file():
+    with Gzip() as file:
+        assert gzip.decompress(file.close()) == b""
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_what_fails_in_the_other_thread_is_seen_in_this_one(monkeypatch, later):
+    def full(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(gzip.GzipFile, "write", full)
+    with Gzip() as file:
+        file.write(b"first")
+        with pytest.raises(MemoryError, match="no room"):
+            file.write(b"second") if later else file.close()

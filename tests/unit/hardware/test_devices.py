@@ -1,10 +1,13 @@
-"""Device listings, and selection of a device by id or by size."""
+"""Device listings, selection of a device by id or by size, orders of its IPUs, and the graph of its links."""
 
 import pytest
 
 from ipusim.base.errors import DeviceError
 from ipusim.hardware.devices import device_listing, devices_of, first_device, select_device
+from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.machines import MACHINES, Machine, find_machine
+from ipusim.hardware.orders import ORDERS, resolve_order, selection
+from ipusim.hardware.topology import Topology
 
 every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 
@@ -39,17 +42,105 @@ def test_the_first_device_of_a_size(count: int, device_id: int) -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 0, 3, 8])
-def test_a_size_that_no_device_has(count: int) -> None:
-    with pytest.raises(DeviceError) as error:
-        first_device(find_machine("m2000"), count)
-    assert str(error.value) == (
-        f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs "
-        "(m2000 has devices with 1, 2 or 4 IPUs)"
-    )
+def test_a_size_that_no_device_has(count, refused) -> None:
+    message = f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs "
+    message += "(m2000 has devices with 1, 2 or 4 IPUs)"
+    refused(DeviceError, message, lambda: first_device(find_machine("m2000"), count))
 
 
-def test_a_machine_that_does_not_exist() -> None:
-    with pytest.raises(DeviceError) as error:
-        device_listing("M200")
-    assert str(error.value) == (f"unknown system 'M200'; did you mean 'm2000'? Expected one of {', '.join(MACHINES)}")
+def test_a_machine_that_does_not_exist(refused) -> None:
+    message = f"unknown system 'M200'; did you mean 'm2000'? Expected one of {', '.join(MACHINES)}"
+    refused(DeviceError, message, lambda: device_listing("M200"))
     assert device_listing("POD16") == device_listing("pod16")
+
+
+@pytest.mark.parametrize(
+    ("order", "places"),
+    [
+        ("ZIGZAG", "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15"),
+        ("SNAKE", "0 1 3 2 4 5 7 6 8 9 11 10 12 13 15 14"),
+        ("HOOF", "0 2 4 6 8 10 12 14 15 13 11 9 7 5 3 1"),
+    ],
+)
+def test_sixteen_ipus(order, places):
+    assert selection(order, 16) == tuple(map(int, places.split()))
+
+
+@pytest.mark.parametrize(
+    ("order", "count", "places"),
+    [
+        ("ZIGZAG", 1, (0,)),
+        ("SNAKE", 1, (0,)),
+        ("HOOF", 1, (0,)),
+        ("ZIGZAG", 2, (0, 1)),
+        ("SNAKE", 2, (0, 1)),
+        ("HOOF", 2, (0, 1)),
+        ("SNAKE", 4, (0, 1, 3, 2)),
+        ("HOOF", 4, (0, 2, 3, 1)),
+        ("HOOF", 8, (0, 2, 4, 6, 7, 5, 3, 1)),
+    ],
+)
+def test_small_devices(order, count, places):
+    assert selection(order, count) == places
+
+
+@pytest.mark.parametrize("count", [-2, 0, 3, 6])
+def test_counts_that_no_device_has(count):
+    with pytest.raises(DeviceError, match=f"expected a device of 1, 2, 4, 8, ... IPUs, got {count}"):
+        selection("SNAKE", count)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "pipelined", "order", "reason"),
+    [
+        ([0, 1, 2], True, "SNAKE", "every stage of the pipeline sits on the IPU of its own number"),
+        ([0, 1, 3], True, "ZIGZAG", "stage 2 of the pipeline sits on IPU 3"),
+        ([2, 0, 1], True, "ZIGZAG", "stage 0 of the pipeline sits on IPU 2"),
+        ([0, 0], True, "ZIGZAG", "stage 1 of the pipeline sits on IPU 0"),
+        ([0, 1], False, "ZIGZAG", "the program is not a pipeline"),
+    ],
+)
+def test_auto(mapping, pipelined, order, reason):
+    assert resolve_order("AUTO", mapping, pipelined) == (order, f"AUTO takes {order} because {reason}.")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_that_is_asked_for_is_taken(order):
+    assert resolve_order(order, [1, 0], False) == (order, f"{order} was asked for.")
+
+
+def test_an_unknown_order_names_the_known_ones(refused):
+    message = "unknown selection order 'snak': expected one of AUTO, ZIGZAG, SNAKE, HOOF; did you mean SNAKE?"
+    refused(DeviceError, message, lambda: resolve_order("snak", [0], True))
+
+
+def test_auto_is_no_order_of_its_own():
+    with pytest.raises(DeviceError, match=r"unknown selection order 'AUTO': expected one of ZIGZAG, SNAKE, HOOF$"):
+        selection("AUTO", 4)
+
+
+def labels(topology: Topology, source: int, target: int) -> list[str]:
+    return [direction.label for direction in topology.route(source, target)]
+
+
+def test_directions_sort_by_source_target_and_channel() -> None:
+    directions = [
+        LinkDirection(0, 1, "rung crossing"),
+        LinkDirection(0, 2, "rail"),
+        LinkDirection(1, 0, "rung"),
+        LinkDirection(0, 1, "rung"),
+    ]
+    assert [str(each) for each in sorted(directions)] == ["0→1 rung", "0→1 rung crossing", "0→2 rail", "1→0 rung"]
+
+
+@pytest.mark.parametrize(("first", "count"), [(1, 2), (0, 3), (-2, 2), (0, 0)])
+def test_half_rungs_are_refused(first: int, count: int) -> None:
+    with pytest.raises(DeviceError, match=f"expected one IPU or whole rungs .*, got {count} IPUs from IPU {first}"):
+        Topology(first, count)
+
+
+def test_a_part_of_a_torus_keeps_its_numbers_and_has_no_loop() -> None:
+    part = Topology(16, 8)
+    assert labels(part, 16, 22) == ["16→18 rail", "18→20 rail", "20→22 rail"]
+    with pytest.raises(DeviceError, match="no IPU 15 here: expected one of IPUs 16 to 23"):
+        part.route(15, 16)

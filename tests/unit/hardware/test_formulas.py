@@ -15,14 +15,11 @@ from ipusim.hardware.formulas import (
     Cycles,
     FormulaText,
     Sum,
-    addends,
     formula_text,
     number,
     product,
-    total,
     whole,
 )
-from ipusim.pricing.laws import INFEED
 
 NUMBERS = st.one_of(st.integers(1, 10**12).map(Fraction), st.fractions(Fraction(1, 100), 10**6, max_denominator=1000))
 
@@ -67,18 +64,6 @@ def test_a_text_comes_to_the_value(tree):
     assert value_of(formula_text(carried_out(tree, formula_text)).text) == value
 
 
-def test_cycles_are_whole_numbers_that_keep_their_formula():
-    cycles = Cycles(total, Cycles(whole, Fraction(5, 2)), 4)
-    assert cycles == 7
-    assert f"{cycles:,} {cycles!r}" == "7 7"
-    assert type(cycles + 1) is int
-    term = INFEED(Sum(((cycles, 3),)))
-    for same in (pickle.loads(pickle.dumps(term)), copy.deepcopy(term)):
-        assert (same, same.law) == (21, INFEED)
-        ((part, times),) = addends(same.cycles)
-        assert f"{times} * {formula_text(part).operand(1)}" == "3 * (ceil(2.5) + 4)"
-
-
 def less(cycles, hidden):
     return math.ceil(cycles) - hidden
 
@@ -89,14 +74,6 @@ def test_a_difference_that_counts_several_times_stands_in_parentheses():
     assert formula_text(cycles).addend(3) == "3 * (ceil(4.5) - 2)"
     assert value_of(formula_text(cycles).addend(3)) == 3 * cycles == 9
     assert formula_text(cycles).addend(1) == "ceil(4.5) - 2"
-
-
-def test_a_sum_knows_how_often_it_has_what_it_has():
-    inner = Sum(((Cycles(whole, Fraction(3, 2)), 2), (5, 1)))
-    assert inner == 9
-    outer = Sum(((inner, 3), (1, 1)))
-    assert outer == 28
-    assert list(addends(outer)) == [(2, 6), (5, 3), (1, 1)]
 
 
 def test_numbers_are_exact():

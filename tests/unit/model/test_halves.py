@@ -39,9 +39,10 @@ def launched(work):
     return sum(leaf.compute_sets for leaf in leaves(work) if not leaf.is_nothing)
 
 
-def stages(layers, shape, cuts=(), loss=True):
+def stages(layers, shape, cuts=(), loss=SoftmaxCrossEntropy()):  # noqa: B008 - which has no state
+    """The stages of a model that is cut before layers of these numbers."""
     named = tuple(NamedLayer(f"l{index}", layer) for index, layer in enumerate(layers))
-    network = Network(named, shape, NamedLayer("loss", SoftmaxCrossEntropy()) if loss else None)
+    network = Network(named, shape, loss and NamedLayer("loss", loss))
     edges = [0, *cuts, len(network.names)]
     return build_stages(network, [network.names[start:end] for start, end in pairwise(edges)])
 
@@ -143,7 +144,7 @@ def test_what_stays_of_tokens_sums_and_functions():
         return x * anp.exp(s)
 
     layers = [Embedding(9, 4), Dense(4), Add("l0"), PythonLayer(gains, {"s": (3, 4)})]
-    (stage,) = stages(layers, (3,), loss=False)
+    (stage,) = stages(layers, (3,), loss=None)
     # Whole numbers and their rows' gradient, which is the sum of both ways'; x of the product, which stands in the sum,
     # and the gradient behind it; of the function the gradient of its parameter, however many samples.
     assert saved_bytes(stage, 5, 4).rest_bytes == 5 * (3 * 4 + 12 * 4 + 12 * 4 + 12 * 4) + 12 * 4

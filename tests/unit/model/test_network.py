@@ -135,6 +135,12 @@ def test_cost_of_measured_and_of_nothing():
     assert pass_cycles((one, MeasuredWork(cycles=7), Work()), GC200) == (615 + 1) + 7
 
 
+def test_work_of_any_kind_is_something():
+    asked = ({"products": (Product(1, 1, 1),)}, {"vector": VectorWork(quotients=1)}, {"sram_bytes": 1})
+    assert Work(itemsize=2, compute_sets=3).is_nothing
+    assert not any(Work(**each).is_nothing for each in (*asked, {"exchange_bytes": 1}))
+
+
 def test_cost_is_exact_for_numbers_beyond_floating_point():
     path = 8 * GC200.tiles
     work = Work(vector=VectorWork(path * 10**18), itemsize=4)

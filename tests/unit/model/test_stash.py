@@ -1,30 +1,17 @@
 """What a stage keeps of a micro-batch, against the shapes of the layers written out by hand."""
 
-from itertools import pairwise
-
 import autograd.numpy as anp
 import pytest
 
 from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.layers import Dense, Flatten
-from ipusim.model.layers.losses import SoftmaxCrossEntropy
-from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.learning.optimizers import SGD, Momentum
-from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stash import saved_bytes
+from tests.unit.model.test_halves import stages
 
-
-def stages(layers, shape, loss=None, cuts=()):
-    named = tuple(NamedLayer(f"l{index}", layer) for index, layer in enumerate(layers))
-    network = Network(named, shape, None if loss is None else NamedLayer("loss", loss))
-    edges = [0, *cuts, len(network.names)]
-    groups = [network.names[start:end] for start, end in pairwise(edges)]
-    return build_stages(network, groups)
-
-
-CLASSIFIER = ([Flatten(), Dense(64, "relu"), Dense(32, "relu"), Dense(10)], (4, 5), SoftmaxCrossEntropy(), (2,))
+CLASSIFIER = ([Flatten(), Dense(64, "relu"), Dense(32, "relu"), Dense(10)], (4, 5), (2,))
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 32])
@@ -64,12 +51,12 @@ def test_sgd_has_no_state_and_inference_keeps_nothing():
 
 def test_nothing_is_kept_below_the_first_weights():
     """No gradient goes through the layers before them, so that none of their arrays is kept."""
-    (stage,) = stages([Flatten(), PythonLayer(lambda x: anp.tanh(x) * x), Dense(3)], (5,))
+    (stage,) = stages([Flatten(), PythonLayer(lambda x: anp.tanh(x) * x), Dense(3)], (5,), loss=None)
     assert saved_bytes(stage, 4, 4).stash == 4 * 4 * 5
 
 
 def test_embedding_keeps_ids():
-    (stage,) = stages([Embedding(100, 8), PositionEmbedding()], (6,))
+    (stage,) = stages([Embedding(100, 8), PositionEmbedding()], (6,), loss=None)
     assert (saved_bytes(stage, 3, 4).stash, saved_bytes(stage, 3, 8).stash) == (3 * 6 * 4, 3 * 6 * 4)
 
 
@@ -82,8 +69,8 @@ def test_python_functions_keep_what_their_gradient_reads():
     def loss(x, labels):
         return anp.mean((x - labels) ** 2)
 
-    (stage,) = stages([PythonLayer(layer, {"W": (5, 7)})], (5,))
+    (stage,) = stages([PythonLayer(layer, {"W": (5, 7)})], (5,), loss=None)
     assert saved_bytes(stage, 9, 4).stash == 9 * 4 * (5 + 7)
-    (whole,) = stages([PythonLayer(layer, {"W": (5, 7)})], (5,), PythonLoss(loss, label_shape=(7,)))
+    (whole,) = stages([PythonLayer(layer, {"W": (5, 7)})], (5,), loss=PythonLoss(loss, label_shape=(7,)))
     more = saved_bytes(whole, 9, 4).stash - 9 * 4 * (5 + 7)
     assert more >= 9 * 4 * 7  # the difference, at least

@@ -79,11 +79,10 @@ def test_lines_of_others_between_blocks_and_before_each_line_are_no_matter(own):
     assert medians(stages)["1"]["forward"] == 16_000
 
 
-def test_other_timers_by_name(own):
+def test_other_timers_by_name(own, refused):
     path = own(BLOCK.replace("forward-compute", "fwd"))
-    with pytest.raises(FileError) as caught:
-        stages_of(read_measured([path], count=1))
-    assert str(caught.value) == f"{path}: expected forward passes of every stage, got none of stage 0"
+    message = f"{path}: expected forward passes of every stage, got none of stage 0"
+    refused(FileError, message, lambda: stages_of(read_measured([path], count=1)))
     assert medians(stages_of(read_measured([path], ["forward=fwd"], 1)))["0"]["forward"] == 8000
 
 
@@ -116,14 +115,12 @@ def test_what_a_log_lacks_is_told(own, text, message, refused):
     refused(FileError, f"{path}{message}", lambda: read_measured([path]))
 
 
-def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):
+def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own, refused):
     path = own(BLOCK.replace("size .......... 2", "size .......... 3"))
-    with pytest.raises(FileError) as caught:
-        stages_of(read_measured([path], count=1))
-    assert str(caught.value) == (
-        f"{path}: expected a number of stages that divides the 2 ranks, got 3: set the option stages to the number of "
-        "stages"
+    message = (
+        "expected a number of stages that divides the 2 ranks, got 3: set the option stages to the number of stages"
     )
+    refused(FileError, f"{path}: {message}", lambda: stages_of(read_measured([path], count=1)))
     assert len(stages_of(read_measured([path], count=1), 1).stages) == 1
     with pytest.raises(FileError, match="expected each file once, got one twice"):
         read_measured([path, path])

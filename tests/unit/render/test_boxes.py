@@ -44,17 +44,18 @@ def test_boxes_end_at_the_window(lock_step):
     assert (boxes.start.min(), boxes.end.max()) == (50, 620)
 
 
-@pytest.mark.parametrize("phase", ["ramp-up", "main", "ramp-down", "weight-update", "weight update"])
-def test_windows_of_phases_hold_them_with_a_little_around(lock_step, phase):
+@pytest.mark.parametrize(
+    ("phase", "start", "end"),
+    [
+        ("ramp-up", 0, 590),
+        ("main", 590, 4880),
+        ("ramp-down", 4880, 5700),
+        ("weight-update", 5700, 5850),
+        ("weight update", 5700, 5850),
+    ],
+)
+def test_windows_of_phases_hold_them_with_a_little_around(lock_step, phase, start, end):
     timeline = lock_step("grouped", mapping=(0, 1), count=16, executions=2)
-    bounds = {
-        "ramp-up": (590, 920 - 330),
-        "main": (590, 4880),
-        "ramp-down": (4880, 5700),
-        "weight-update": (5700, 5850),
-        "weight update": (5700, 5850),
-    }
-    start, end = bounds[phase] if phase != "ramp-up" else (0, 590)
     step = execution_window(timeline, 1).start
     assert step == 5850
     shown = phase_window(timeline, phase, execution=1)

@@ -1,4 +1,6 @@
-"""What several cuts of a model have in common is worked out once, and comes out as when each is laid out alone."""
+"""What is worked out once: what cuts of a model have in common, and the check of a house's schedule."""
+
+import pytest
 
 from ipusim.api import pricing
 from ipusim.app.scenario.load import load_request
@@ -6,9 +8,11 @@ from ipusim.app.suggest import together
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.base.cache import Cache
+from ipusim.base.errors import PlanError
 from ipusim.model.stages import layer_profile as profiles
 from ipusim.runs.assemble import program
 from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.request.request import Request
 from tests.scenarios import SCENARIOS
 
 LAYERS = ["pipeline.gradient_accumulation_count=6", "system.auto_select_ipus=4", "numerics=off", "memory=report"]
@@ -55,3 +59,34 @@ def test_what_replicas_do_together_is_priced_once_for_cuts_that_have_it_alike(mo
     )
     assert priced
     assert all(one not in priced[:place] for place, one in enumerate(priced))
+
+
+#: GPipe's order, which forgets a pass where there are more than two micro-batches.
+FORGETFUL = """
+from ipusim.pipeline.order import Order
+
+def gpipe(shape):
+    passes = {
+        ipu: [f"{kind}{stage}.{micro_batch}" for kind in "FB" for micro_batch in range(shape.micro_batches)]
+        for stage, ipu in enumerate(shape.mapping)
+    }
+    kept = {ipu: each[: len(each) - (shape.micro_batches > 2)] for ipu, each in passes.items()}
+    return Order.from_passes("gpipe", shape, kept)
+"""
+
+
+def test_a_schedule_of_ones_own_by_the_name_of_one_of_the_house_is_checked_at_every_count(tmp_path):
+    (tmp_path / "mine.py").write_text(FORGETFUL)
+    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(2)]
+    cache = Cache()
+
+    def laid_out(schedule, count):
+        pipeline = {"schedule": schedule, "gradient_accumulation_count": count, "stages": stages}
+        with cache.activate():
+            return assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}, folder=tmp_path))
+
+    for schedule in ("gpipe", "mine.py:gpipe"):
+        assert laid_out(schedule, 2).schedule.name == "gpipe"
+    assert laid_out("gpipe", 4).schedule.name == "gpipe"
+    with pytest.raises(PlanError, match=r"^pipeline\.schedule: mine\.py:gpipe: the plan breaks rule"):
+        laid_out("mine.py:gpipe", 4)

@@ -5,7 +5,7 @@ from operator import or_
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Discriminator, Field, Strict, Tag, TypeAdapter, ValidationError
+from pydantic import Discriminator, Field, Strict, Tag, TypeAdapter
 
 from ipusim.runs.request.fields import Node, kind_of
 from ipusim.runs.request.kinds import OneOfKinds
@@ -50,29 +50,10 @@ Block.model_rebuild()
 READ = TypeAdapter(tuple[ENTRY, ...])
 
 
-@pytest.fixture
-def union():
-    """Read everything by pydantic's own union; entries of blocks too."""
-    Block.model_rebuild(force=True, _types_namespace={"Entry": UNION})
-    yield TypeAdapter(tuple[UNION, ...])
-    Block.model_rebuild(force=True, _types_namespace={"Entry": ENTRY})
-
-
 GOOD = [
     [{"type": "dense", "units": 4}],
     [Dense(type="dense", units=2), {"type": "block", "layers": []}],
     [{"type": "block", "layers": [{"type": "dense", "units": 1}, {"type": "block", "layers": []}]}],
-]
-BAD = [
-    [{"type": "dense", "units": 0}, {"type": "dense", "units": "4"}],
-    [{"type": "dense"}],
-    [{"type": "dense", "units": 4, "unit": 4}],
-    [{"type": "dens", "units": 4}],
-    [{"units": 4}],
-    [7],
-    [None],
-    [{"type": "block", "layers": [{"type": "dense", "units": -1}, {"type": 3}, "x"]}, {"type": "dense"}],
-    [{"type": "block", "layers": 5}],
 ]
 
 
@@ -85,17 +66,9 @@ def test_a_value_is_read_as_the_union_reads_it_and_makes_the_models_of_its_kinds
     assert Unused not in MADE
 
 
-@pytest.mark.parametrize("value", BAD)
-def test_errors_are_those_of_the_union(value, union):
-    with pytest.raises(ValidationError) as expected:
-        union.validate_python(tuple(value))
-    Block.model_rebuild(force=True, _types_namespace={"Entry": ENTRY})
-    with pytest.raises(ValidationError) as raised:
-        TypeAdapter(tuple[ENTRY, ...]).validate_python(tuple(value))
-    assert raised.value.errors() == expected.value.errors()
-
-
-def test_its_json_schema_is_that_of_the_union(union):
-    expected = union.json_schema()
+def test_its_json_schema_is_that_of_the_union():
+    """Entries of blocks too are described by pydantic's own union meanwhile."""
+    Block.model_rebuild(force=True, _types_namespace={"Entry": UNION})
+    expected = TypeAdapter(tuple[UNION, ...]).json_schema()
     Block.model_rebuild(force=True, _types_namespace={"Entry": ENTRY})
     assert TypeAdapter(tuple[ENTRY, ...]).json_schema() == expected

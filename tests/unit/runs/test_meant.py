@@ -68,7 +68,6 @@ def test_a_key_with_a_mistake_in_another_section_is_told_where_it_belongs(overri
 
 
 @pytest.mark.parametrize(("asked", "got"), [(["a.yaml"], "['a.yaml']"), (None, "nothing"), (3, "3")])
-def test_what_is_no_scenario_is_refused_by_what_it_is(asked, got):
-    with pytest.raises(ipusim.RequestError) as caught:
-        ipusim.run(asked)
-    assert str(caught.value) == f"expected a scenario as a path, a mapping of options, a Request or a Job, got {got}"
+def test_what_is_no_scenario_is_refused_by_what_it_is(asked, got, refused):
+    text = f"expected a scenario as a path, a mapping of options, a Request or a Job, got {got}"
+    refused(ipusim.RequestError, text, lambda: ipusim.run(asked))

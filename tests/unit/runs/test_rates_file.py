@@ -45,7 +45,7 @@ def test_tables_name_the_file_of_the_rates_that_it_changes(load, own, tmp_path):
     assert done.stdout.count("mine.yaml") == 1
 
 
-def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
+def test_the_dict_door_takes_it_from_its_folder(tmp_path, own, refused):
     own("amp_ceiling: 0.5\nsession_run: 200 ms\n")
     request = Request.from_dict(
         {
@@ -61,9 +61,8 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
         found = assemble(each).system.rates
         assert (found, found.file) == (replace(wanted, file="mine.yaml"), "mine.yaml")
     own("amp_ceiling: 5\n")
-    with pytest.raises(RequestError) as caught:
-        assemble(request)
-    assert str(caught.value) == "rates: mine.yaml:1:14: amp_ceiling: expected a number from 0.01 to 1, got 5"
+    text = "rates: mine.yaml:1:14: amp_ceiling: expected a number from 0.01 to 1, got 5"
+    refused(RequestError, text, lambda: assemble(request))
 
 
 @pytest.mark.parametrize(

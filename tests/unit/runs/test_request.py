@@ -1,4 +1,4 @@
-"""A Request: compared by what it asks for, varied by name, refused in words that know no file."""
+"""A Request: compared by what it asks for, varied by name, titled, refused in words that know no file."""
 
 import pickle
 from typing import Annotated, get_args
@@ -12,6 +12,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.kinds import OneOfKinds
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
+from ipusim.runs.titles import title_of
 from tests.scenarios import timed
 
 TIMED = timed(4)
@@ -161,3 +162,25 @@ def test_null_is_as_good_as_leaving_a_key_out_where_there_is_a_default():
                 assert read.validate_python(None) is None, (spec, name)
     unsaid = Request.from_dict(TIMED).replace({"pipeline.sync": None, "system.host": {"framework": None}})
     assert assemble(unsaid).plan == assemble(Request.from_dict(TIMED)).plan
+
+
+@pytest.mark.parametrize(
+    ("description", "title"),
+    [
+        ("", ""),
+        ("Real data: a classifier of digits. It reaches 95 %.", "Real data: a classifier of digits"),
+        ("One sentence", "One sentence"),
+        ("Products, e.g. of layers, and v1.2 of it. Timing only", "Products, e.g. of layers, and v1.2 of it"),
+        ("Why is it slow? The host.", "Why is it slow?"),
+        ("A model by its layers: " + "and what it is run on, " * 9 + "and so on. More", "A model by its layers"),
+        ("A bell\x07 and\ta tab. More", "A bell and a tab"),
+    ],
+)
+def test_the_title_is_the_first_sentence(description, title):
+    assert title_of(description) == title
+
+
+def test_a_long_sentence_is_shortened_at_a_word():
+    found = title_of("word " * 100)
+    assert len(found) <= 160
+    assert found.endswith("word…")

@@ -256,6 +256,13 @@ WRONG = {
         "{name: norm, python: f.py:double, loss: true}",
         f"s.yaml:9:51: {WHERE}.1.layers.0.loss: expected no loss within a block, got a loss: a loss ends the model",
     ),
+    "frozen within a block": (
+        TOKENS,
+        "{name: norm, type: layer_norm}",
+        "{name: norm, type: layer_norm, trainable: false}",
+        f"s.yaml:9:53: {WHERE}.1.layers.0.trainable: expected true within a block, got false: freeze the block, or put "
+        "its layers directly into the model",
+    ),
     "tokens without embedding": (
         TOKENS,
         "{name: tokens, type: embedding, input_dim: 8, output_dim: 4}",

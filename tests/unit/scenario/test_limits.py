@@ -197,20 +197,6 @@ pipeline:
     assert execute(job).timeline.makespan_cycles <= most_cycles(job.plan, job.system, job.costs, 2)
 
 
-#: A pipeline of four stages known by their cycles.
-PIPELINE = """
-system: {name: free, auto_select_ipus: 4}
-pipeline:
-  schedule: grouped
-  gradient_accumulation_count: 8
-  stages:
-    - {name: s0, forward: 1000, backward: 2000}
-    - {name: s1, forward: 1000, backward: 2000}
-    - {name: s2, forward: 1000, backward: 2000}
-    - {name: s3, forward: 1000, backward: 2000}
-"""
-
-
 @pytest.mark.parametrize(
     ("slower", "refused"),
     [
@@ -219,16 +205,16 @@ pipeline:
         ([1000] * 4, None),
     ],
 )
-def test_the_disturbance_whose_product_with_others_makes_a_run_too_long_is_refused(load, slower, refused):
+def test_the_disturbance_whose_product_with_others_makes_a_run_too_long_is_refused(slower, refused):
     """The product of all that slow one IPU is bounded where they are given; less than that is exact."""
     disturbances = f"disturbances=[{', '.join(f'{{ipu: 0, slower: {factor}}}' for factor in slower)}]"
     if refused is None:
-        run = execute(load(PIPELINE, disturbances))
+        run = execute(load_job(FOUR, [disturbances]))
         assert run.timeline.makespan_cycles >= 8 * 3000 * prod(slower)
         assert 0 <= run.summary.bubble.span_idle_fraction <= 1
         return
     with pytest.raises(ScenarioError) as caught:
-        load(PIPELINE, disturbances)
+        load_job(FOUR, [disturbances])
     (problem,) = caught.value.problems
     assert problem.key == f"disturbances.{refused}.slower"
     assert problem.text.startswith(f"expected a run of at most {2**62} cycles, got up to ")
@@ -236,17 +222,17 @@ def test_the_disturbance_whose_product_with_others_makes_a_run_too_long_is_refus
     assert problem.text.endswith(f" with this disturbance, {reason}: make it smaller")
 
 
-def test_windows_that_do_not_overlap_multiply_nothing(load):
+def test_windows_that_do_not_overlap_multiply_nothing():
     """A hundred of them on one IPU slow it by one factor at a time."""
     windows = [f"{{ipu: 0, slower: 1000, from: {10_000 * at}, until: {10_000 * at + 5_000}}}" for at in range(100)]
-    assert execute(load(PIPELINE, f"disturbances=[{', '.join(windows)}]")).timeline.makespan_cycles < 10**6
+    assert execute(load_job(FOUR, [f"disturbances=[{', '.join(windows)}]"])).timeline.makespan_cycles < 10**6
 
 
-def test_a_run_whose_cycles_on_all_ipus_together_pass_63_bits_is_refused(load):
+def test_a_run_whose_cycles_on_all_ipus_together_pass_63_bits_is_refused():
     """One IPU's have less: the idle time of all four was told as 2.63 of the whole."""
     changes = "pipeline.stages.0.forward=100000000000", "pipeline.gradient_accumulation_count=40000000"
     with pytest.raises(RequestError) as caught:
-        execute(load(PIPELINE, *changes))
+        execute(load_job(FOUR, changes))
     (problem,) = caught.value.problems
     assert problem.path == ("pipeline",)
     found = re.match(

@@ -455,10 +455,8 @@ def test_the_scenario_that_all_cases_spoil_is_good():
 def test_message(case, folder):
     old, new, *lines = CASES[case]
     assert old in GOOD
-    Path("bad.yaml").write_text(GOOD.replace(old, new, 1))
-    with pytest.raises(ScenarioError) as caught:
-        load_job(Path("bad.yaml"))
-    assert str(caught.value).splitlines() == [line.replace("{tmp}", str(folder)) for line in lines]
+    told = problems_of(GOOD.replace(old, new, 1), load_job)
+    assert str(told).splitlines() == [line.replace("{tmp}", str(folder)) for line in lines]
 
 
 @pytest.mark.parametrize("case", TOLD)
@@ -476,44 +474,38 @@ def test_command_line_says_it_exits_with_2_and_writes_nothing(case, folder, monk
     assert sorted(folder.rglob("*")) == before
 
 
+def problems_of(text, load=load_request):
+    """What is told of a scenario of some text."""
+    Path("bad.yaml").write_text(text)
+    with pytest.raises(ScenarioError) as caught:
+        load(Path("bad.yaml"))
+    return caught.value
+
+
 @pytest.mark.usefixtures("folder")
 def test_problems_of_different_sections_are_reported_together_in_the_order_of_the_file():
     text = GOOD.replace("auto_select_ipus: 2", "auto_select_ipus: 3").replace("[logits]", "[logit]")
-    text = text.replace("samples: 64", "samples: 2")
-    Path("bad.yaml").write_text(text)
-    with pytest.raises(ScenarioError) as caught:
-        load_job(Path("bad.yaml"))
-    assert [problem.key for problem in caught.value.problems] == [
-        "system.auto_select_ipus",
-        "data.samples",
-        "pipeline.splits.0",
-    ]
+    problems = problems_of(text.replace("samples: 64", "samples: 2"), load_job).problems
+    assert [problem.key for problem in problems] == ["system.auto_select_ipus", "data.samples", "pipeline.splits.0"]
 
 
 @pytest.mark.usefixtures("folder")
 def test_validation_reports_every_wrong_key_at_once():
-    Path("bad.yaml").write_text(GOOD.replace("units: 8", "units: 0").replace("size: 8", "sise: 8"))
-    with pytest.raises(ScenarioError) as caught:
-        load_request(Path("bad.yaml"))
-    assert [problem.key for problem in caught.value.problems] == ["model.layers.1.units", "pipeline.micro_batch_sise"]
+    problems = problems_of(GOOD.replace("units: 8", "units: 0").replace("size: 8", "sise: 8")).problems
+    assert [problem.key for problem in problems] == ["model.layers.1.units", "pipeline.micro_batch_sise"]
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_message_is_one_line_whatever_the_key():
-    Path("bad.yaml").write_text(GOOD + '"two\\nlines": 1\n')
-    with pytest.raises(ScenarioError) as caught:
-        load_request(Path("bad.yaml"))
-    (line,) = str(caught.value).splitlines()
+    (line,) = str(problems_of(GOOD + '"two\\nlines": 1\n')).splitlines()
     assert line.startswith("bad.yaml:16:1: two lines: got 'two\\nlines'; expected one of the keys")
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("written", [r"\x1b", r"\x07", r"\x7f", r"\x9b", r"\u202e", r"\u200b", r"\ufeff"])
 def test_a_message_shows_what_is_not_printable_in_a_key_as_an_escape(written):
-    Path("bad.yaml").write_text(GOOD + f'"a{written.replace("x", "u00")}b": 1\n')
-    with pytest.raises(ScenarioError) as caught:
-        load_request(Path("bad.yaml"))
-    assert str(caught.value).startswith(f"bad.yaml:16:1: a{written}b: got 'a{written}b'; expected one of the keys")
+    told = str(problems_of(GOOD + f'"a{written.replace("x", "u00")}b": 1\n'))
+    assert told.startswith(f"bad.yaml:16:1: a{written}b: got 'a{written}b'; expected one of the keys")
 
 
 def test_of_very_many_problems_the_first_are_told_and_the_rest_are_counted_at_a_place():

@@ -171,15 +171,13 @@ def test_aliases_of_themselves_and_of_many_end() -> None:
         ("a\0b", "a\\x00b: expected a file that can be read, got: embedded null byte"),
     ],
 )
-def test_files_that_are_no_scenario(name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_no_scenario(name: str, line: str, tmp_path: Path, monkeypatch, refused) -> None:
     monkeypatch.chdir(tmp_path)
     Path("inference.yaml").write_text("a: 1\n")
     Path("folder").mkdir()
     Path("binary.yaml").write_bytes(b"a: \xff\xfe")
     Path("large.yaml").write_bytes(b"#" * (1 << 17) + b"\n")
-    with pytest.raises(ScenarioError) as caught:
-        read_source(Path(name))
-    assert str(caught.value) == line
+    refused(ScenarioError, line, lambda: read_source(Path(name)))
 
 
 @pytest.mark.parametrize(

@@ -46,28 +46,38 @@ def test_gpipe_names_neighbouring_stages_that_run_one_after_the_other(load):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "text"),
+    ("overrides", "key", "text"),
     [
         (
             ["pipeline.virtual_stages=3"],
+            "virtual_stages",
             "expected a number that divides the 8 stages, got 3; cut the model into 6 or 9 stages, or leave it out",
         ),
         (
             ["pipeline.virtual_stages=2", "pipeline.device_mapping=[0, 1, 2, 3, 3, 2, 1, 0]"],
+            "virtual_stages",
             "expected a device_mapping of 0, 1, 2, 3, 0, 1, 2, 3 with 2 virtual stages on each IPU, got "
             "0, 1, 2, 3, 3, 2, 1, 0: leave one of the two out",
         ),
         (
             ["pipeline.virtual_stages=2", "pipeline.device_mapping=[0, [1, 2], 3, 0, 1, 2, 3, 0]"],
+            "virtual_stages",
             "expected no virtual stages with concurrent stages, got both: give device_mapping",
         ),
-        (["pipeline.virtual_stages=0"], "expected a whole number from 1 to 256, got 0"),
+        (["pipeline.virtual_stages=0"], "virtual_stages", "expected a whole number from 1 to 256, got 0"),
+        (["pipeline.device_mapping=w"], "device_mapping", "expected v, got 'w'"),
+        (
+            ["pipeline.schedule=zbv", "pipeline.device_mapping=[0, 1, 2, 3, 0, 1, 2, 3]"],
+            "device_mapping",
+            "The schedule 'zbv' needs stages that go over all IPUs and back, such as 0, 1, 1, 0 (device_mapping: v); "
+            "the mapping is 0, 1, 2, 3, 0, 1, 2, 3.",
+        ),
     ],
 )
-def test_what_does_not_go_round_is_refused(load, overrides, text):
+def test_what_does_not_go_round_and_what_is_no_v_is_refused(load, overrides, key, text):
     with pytest.raises(ScenarioError) as caught:
         load(SCENARIO + STAGES, *overrides)
-    assert [(each.key, each.text) for each in caught.value.problems] == [("pipeline.virtual_stages", text)]
+    assert [(each.key, each.text) for each in caught.value.problems] == [(f"pipeline.{key}", text)]
 
 
 def test_all_stages_may_go_round_one_ipu(load):
@@ -81,24 +91,6 @@ def test_a_v_is_said_by_its_letter_and_is_where_its_schedule_runs(load):
     assert load(SCENARIO + STAGES, "pipeline.schedule=gpipe", "pipeline.device_mapping=v").program.shape.mapping == back
     waves = load(SCENARIO + STAGES, "pipeline.schedule=gpipe", "pipeline.device_mapping=v", "pipeline.virtual_stages=4")
     assert waves.program.shape.mapping == (0, 1, 1, 0, 0, 1, 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "path", "text"),
-    [
-        (["pipeline.device_mapping=w"], "pipeline.device_mapping", "expected v, got 'w'"),
-        (
-            ["pipeline.schedule=zbv", "pipeline.device_mapping=[0, 1, 2, 3, 0, 1, 2, 3]"],
-            "pipeline.device_mapping",
-            "The schedule 'zbv' needs stages that go over all IPUs and back, such as 0, 1, 1, 0 (device_mapping: v); "
-            "the mapping is 0, 1, 2, 3, 0, 1, 2, 3.",
-        ),
-    ],
-)
-def test_what_is_no_v_is_refused(load, overrides, path, text):
-    with pytest.raises(ScenarioError) as caught:
-        load(SCENARIO + STAGES, *overrides)
-    assert [(problem.key, problem.text) for problem in caught.value.problems] == [(path, text)]
 
 
 def test_an_odd_number_of_stages_makes_no_v(load):

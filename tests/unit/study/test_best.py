@@ -1,8 +1,11 @@
-"""The one rule by which comparisons and sweeps rank what they ran."""
+"""Ranks of comparisons and sweeps: the one rule of the best, and the trade-off front against every pair."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ipusim.api import analysis
+from ipusim.app.compare.comparison import front
 from ipusim.app.study.best import best_first
 
 YES, NO, UNKNOWN = analysis.Fits.YES, analysis.Fits.NO, analysis.Fits.UNKNOWN
@@ -29,3 +32,25 @@ def ranked(*outcomes):
 )
 def test_the_least_cost_then_the_least_memory_then_the_order(outcomes, order):
     assert ranked(*outcomes) == order
+
+
+COSTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
+
+
+def by_all_pairs(costs):
+    """Those that no other is at least as good as in both, and better in one."""
+    return tuple(
+        position
+        for position, (first, second) in enumerate(costs)
+        if not any(a <= first and b <= second and (a, b) != (first, second) for a, b in costs)
+    )
+
+
+@given(COSTS)
+def test_the_front_is_what_nothing_beats(costs):
+    assert front(costs) == by_all_pairs(costs)
+
+
+def test_equal_ones_are_on_it_together():
+    assert front([(2, 1), (1, 2), (1, 2), (2, 2), (1, 3)]) == (0, 1, 2)
+    assert front([]) == ()

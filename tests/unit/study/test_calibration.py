@@ -13,33 +13,20 @@ from ipusim.hardware.rates import DEFAULT_RATES, RATES
 BY_NAME = {rate.name: rate for rate in RATES}
 
 
-class Made:
-    """Rows whose times are products of powers of rates over their defaults, times an error of each row."""
+def made(powers, factors):
+    """Return rows whose times are products of powers of rates over their defaults, times a factor of each row."""
 
+    def time_ratios(rates):
+        logs = {name: math.log(getattr(rates, BY_NAME[name].attribute) / BY_NAME[name].default) for name in powers}
+        return [
+            factor * math.exp(sum(powers[name][row] * log for name, log in logs.items()))
+            for row, factor in enumerate(factors)
+        ]
+
+    names = [f"row {number}" for number in range(len(factors))]
     scenarios = ((Path("made.yaml"), DEFAULT_RATES),)
-
-    def __init__(self, powers, errors):
-        self.powers = powers
-        self.factors = errors
-        self.names = [f"row {number}" for number in range(len(errors))]
-
-    def time_ratios(self, rates):
-        found = []
-        for at, factor in enumerate(self.factors):
-            logs = [
-                powers[at] * math.log(getattr(rates, BY_NAME[name].attribute) / BY_NAME[name].default)
-                for name, powers in self.powers.items()
-            ]
-            found.append(factor * math.exp(sum(logs)))
-        return found
-
-    def errors(self, rates):
-        return [time - 1 for time in self.time_ratios(rates)]
-
-
-def made(powers, errors):
-    rows = Made(powers, errors)
-    return Rows(rows.names, rows.scenarios, (), rows.time_ratios, rows.errors, files=("made.csv",))
+    errors = lambda rates: [time - 1 for time in time_ratios(rates)]  # noqa: E731
+    return Rows(names, scenarios, (), time_ratios, errors, files=("made.csv",))
 
 
 def test_one_rate_is_the_mean_of_the_logarithms_and_as_sure_as_the_t_distribution_says():

@@ -38,13 +38,17 @@ def write(folder, names=NAMES, outdated=(), **files):
 
 #: Runs code in a process of its own that has imported already what results are written with.
 FORKED = """
-import os, sys, traceback
+import os, resource, signal, sys, traceback
+from pathlib import Path
+from ipusim.base.errors import OutputError
+from ipusim.base.files import write_file
+from ipusim.app.run_folder.folder import ResultsFolder
 read, write = os.pipe()
 child = os.fork()
 if child == 0:
     sys.stdout = sys.stderr = os.fdopen(write, "w")
     try:
-        exec({code!r}, {{"__name__": "__main__"}})
+        exec({code!r}, globals())
     except BaseException:
         traceback.print_exc()
         sys.stdout.flush()
@@ -169,10 +173,6 @@ def test_a_move_that_fails_leaves_all_as_it_was(tmp_path, monkeypatch, at):
 def test_a_full_disk_leaves_all_as_it_was(tmp_path, python):
     write(tmp_path, a="1", b="2")
     code = """
-        import resource, signal, sys
-        from pathlib import Path
-        from ipusim.base.errors import OutputError
-        from ipusim.app.run_folder.folder import ResultsFolder
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         try:
@@ -198,7 +198,7 @@ PARTS = {".ipusim": "a folder", "lock": "a file", "files.sha256": "a file", "new
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_links_in_place_of_its_own_parts_are_refused(tmp_path, part):
+def test_links_in_place_of_its_own_parts_are_refused(tmp_path, part, refused):
     folder, victim = tmp_path / "out", tmp_path / "victim"
     victim.mkdir()
     write(folder, a="1")
@@ -208,12 +208,8 @@ def test_links_in_place_of_its_own_parts_are_refused(tmp_path, part):
     else:
         place.unlink(missing_ok=True)
     place.symlink_to(victim)
-    with pytest.raises(OutputError) as caught, ResultsFolder(folder, NAMES):
-        pytest.fail("the folder was opened")
-    assert str(caught.value) == (
-        f"{place}: expected {PARTS[part]}, got a link, which is not followed in a folder of results: remove it, "
-        "or name another folder for the results"
-    )
+    text = f"{place}: expected {PARTS[part]}, got a link, which is not followed in a folder of results: remove it, "
+    refused(OutputError, f"{text}or name another folder for the results", ResultsFolder(folder, NAMES).__enter__)
     assert [*victim.iterdir()] == []
 
 
@@ -261,10 +257,6 @@ def test_a_list_from_anywhere_removes_nothing_that_it_names(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX")
 def test_a_forked_child_writes_nothing_and_lets_nobody_in(tmp_path, python):
     code = """
-        import os, sys
-        from pathlib import Path
-        from ipusim.base.errors import OutputError
-        from ipusim.app.run_folder.folder import ResultsFolder
         folder = Path(sys.argv[1])
         with ResultsFolder(folder, ("a.txt",)) as opened:
             child = os.fork()
@@ -295,9 +287,6 @@ def test_a_forked_child_writes_nothing_and_lets_nobody_in(tmp_path, python):
 
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path, python):
     code = """
-        import os, signal, sys
-        from pathlib import Path
-        from ipusim.app.run_folder.folder import ResultsFolder
         ResultsFolder._exchange = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         with ResultsFolder(Path(sys.argv[1]), ("a.txt", "b.txt")) as opened:
             opened.write({"a.txt": b"2", "b.txt": b"2"})
@@ -333,11 +322,6 @@ def public():
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
 def test_permissions_decide_before_the_run_and_a_writable_folder_under_a_read_only_one_takes_results(public, python):
     code = """
-        import os, sys
-        from pathlib import Path
-        from ipusim.base.errors import OutputError
-        from ipusim.base.files import write_file
-        from ipusim.app.run_folder.folder import ResultsFolder
         if os.getuid() == 0:  # whom no permission keeps out
             os.setgroups([])
             os.setgid(65534)

@@ -1,4 +1,4 @@
-"""What IPUs hold over time, written and read back, and what is refused of a file that says something else."""
+"""Files of a run folder: memory over time, written, read back and refused, and columns of exported spans."""
 
 import io
 
@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.memory import memory_curves
+from ipusim.app.run_folder.columns import span_columns
 from ipusim.app.run_folder.memory_file import memory_file, read_memory
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import FileError
+from ipusim.machine.simulate import simulate
 from ipusim.runs.execute import execute
+from ipusim.timeline.host_track import HostTrack
 from tests.scenarios import SCENARIOS
 
 
@@ -62,3 +65,20 @@ def test_another_file_is_refused_by_its_name(change, reason, tmp_path):
 
 def test_a_folder_without_the_file_holds_no_curves(tmp_path):
     assert read_memory(tmp_path, 4) == ()
+
+
+RUNS = {
+    "variables_on_host": ("system.auto_select_ipus=4", "system.host.count=2"),
+    "host_embedding": ("system.auto_select_ipus=4",),
+}
+
+
+@pytest.mark.parametrize("scenario", RUNS)
+def test_each_track_of_the_host_has_its_name(scenario):
+    """Those of a replica say which; the network and the variables are the host's, whatever the replicas."""
+    job = load_job(SCENARIOS / f"{scenario}.yaml", ("pipeline.gradient_accumulation_count=4", *RUNS[scenario]))
+    columns = span_columns(simulate(job.plan, job.program, job.system, costs=job.costs))
+    found = {text for text in columns["track"].names if text.startswith("host ")}
+    own = {f"host {track.word} of replica {replica}" for track in HostTrack for replica in (0, 1)}
+    assert found <= own | {"host network", "host variables"}
+    assert {"variables_on_host": "host variables", "host_embedding": "host tables of replica 1"}[scenario] in found

@@ -146,14 +146,6 @@ def test_the_ceiling_is_that_of_the_slowest(schedule, counts):
     assert limit.near_samples_per_s == (rates[-1] if limit.near_count <= max(counts) else None)
 
 
-def test_no_count_passes_the_ceiling_and_large_ones_come_to_it():
-    found = swept(four("interleaved"), {COUNT: "8..2048x2"})
-    (limit,) = ceilings(found)
-    rates = [outcome.samples_per_s for outcome in found.outcomes]
-    assert rates == sorted(rates)
-    assert 0.995 * limit.samples_per_s < rates[-1] < limit.samples_per_s
-
-
 def test_each_combination_of_other_options_has_its_ceiling_and_other_sweeps_have_none():
     found = swept(FOUR, {"pipeline.schedule": ["grouped", "interleaved"], COUNT: [8, 16, 32]})
     assert [limit.options for limit in ceilings(found)] == [
