@@ -12,8 +12,7 @@ from ipusim.app.render import fitted_tables
 from ipusim.app.render.fitted_tables import COLUMN_GAP, fit_table
 from ipusim.app.terminal import print_tables
 
-#: Columns of a terminal that every table is looked at in; None is a pipe.
-WIDTHS = (60, 80, 120, None)
+#: Columns of a table that is printed to a pipe.
 PIPE = 140
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
@@ -12,12 +13,10 @@ import pytest
 from tests.cli.commands import answer, ipusim, leave_charts_out, leave_pixels_out
 from tests.cli.pages import ROOT
 from tests.package_copies import ChangedPackage
-from tests.printed_tables import recorded
 
 if TYPE_CHECKING:
     from ipusim.app.fidelity.validation import Validation
     from ipusim.app.published.validation import ScheduleValidation
-    from ipusim.app.render.tables import Table
 
 
 @pytest.fixture
@@ -38,7 +37,8 @@ def four_run(tmp_path_factory):
 def changed(request, tmp_path_factory):
     """Run Python on the package with what a module's ``change`` does to it, beside the files of its ``BESIDE``.
 
-    ``changed(code, *words)`` returns what was printed and complained of; ``changed.place`` is the folder.
+    ``changed(code, *words)`` returns what was printed and complained of, and ``changed.ipusim(*words)`` what the
+    command says; ``changed.place`` is the folder.
     """
     place = tmp_path_factory.mktemp("changed")
     for name, text in request.module.BESIDE.items():
@@ -52,20 +52,19 @@ def changed(request, tmp_path_factory):
             assert done.returncode == returncode, done.stderr
             return done.stdout + done.stderr
 
-        python.place = place
+        python.place, python.ipusim = place, functools.partial(python, "from ipusim.app.cli import main; main()")
         yield python
 
 
 @dataclass(frozen=True, repr=False)
 class Validate:
-    """`ipusim validate`, which simulates all that is published: how it ended, what it found, the tables it printed.
+    """`ipusim validate`, which simulates all that is published: how it ended, and what it found.
 
     It has no repr of its fields: of a test that fails pytest would print every Plan, in gigabytes and minutes.
     """
 
     done: CompletedProcess
     found: Validation | ScheduleValidation
-    tables: list[Table]
 
 
 def run_once(module, name, *words):
@@ -76,10 +75,10 @@ def run_once(module, name, *words):
         found.append(real(*asked))
         return found[-1]
 
-    with mock.patch.object(module, name, kept), recorded() as tables:
+    with mock.patch.object(module, name, kept):
         done = ipusim("validate", *words, columns=None)
     assert (done.returncode, done.stderr) == (0, "")
-    return Validate(done, found[0], tables)
+    return Validate(done, found[0])
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -55,7 +55,6 @@ print(json.dumps({
     "ends": [plain.summary.makespan_cycles, run.summary.makespan_cycles],
 }))
 """
-COMMAND = "from ipusim.app.cli import main; main()"
 
 
 BESIDE = {"s.yaml": dump(timed(2) | {"system": {"name": "m2000", "clock": "1 GHz", "auto_select_ipus": 2}})}
@@ -82,10 +81,10 @@ def test_it_disturbs_a_run_pass_by_pass(changed, change):
 
 def test_a_scenario_says_it_and_messages_and_the_schema_know_it(changed):
     wrong = 'disturbances=[{"ipu": 5, "swing": "1 us"}, {"ipu": 1, "3": 3}]'
-    said = changed(COMMAND, "check", "s.yaml", "--set", wrong, returncode=2)
+    said = changed.ipusim("check", "s.yaml", "--set", wrong, returncode=2)
     assert "disturbances.1: got a mapping of 2 keys; expected a disturbance, which has a key out of" in said
     assert "swing, such as" in said
     wrong = 'disturbances=[{"ipu": 5, "swing": "1 us"}]'
-    said = changed(COMMAND, "check", "s.yaml", "--set", wrong, returncode=2)
+    said = changed.ipusim("check", "s.yaml", "--set", wrong, returncode=2)
     assert said == "--set disturbances: disturbances.0.ipu: expected an IPU from 0 to 1 of m2000, got 5\n"
-    assert "in every third micro-batch" in changed(COMMAND, "check", "--schema")
+    assert "in every third micro-batch" in changed.ipusim("check", "--schema")

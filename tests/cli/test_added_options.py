@@ -142,29 +142,28 @@ from ipusim.app.scenario import load_job
 summary = execute(load_job("learning.yaml", [f"optimizer.floor={sys.argv[1]}"])).summary
 print(*summary.learning.mean_loss_by_step)
 """
-COMMAND = "from ipusim.app.cli import main; main()"
 
 
 def test_a_rate_is_a_row_and_its_use(changed):
-    costs = changed(COMMAND, "check", SCENARIO, "--set", "rates.settle_cycles=1000", "--costs")
-    plain = changed(COMMAND, "check", SCENARIO, "--costs")
+    costs = changed.ipusim("check", SCENARIO, "--set", "rates.settle_cycles=1000", "--costs")
+    plain = changed.ipusim("check", SCENARIO, "--costs")
     assert costs != plain
-    assert "settle_cycles" in changed(COMMAND, "check", "--schema")
-    assert "settle_cycles" in changed(COMMAND, "devices", "m2000", "--figures")
-    refused = changed(COMMAND, "check", SCENARIO, "--set", "rates.settle_cycles=-1", returncode=2)
+    assert "settle_cycles" in changed.ipusim("check", "--schema")
+    assert "settle_cycles" in changed.ipusim("devices", "m2000", "--figures")
+    refused = changed.ipusim("check", SCENARIO, "--set", "rates.settle_cycles=-1", returncode=2)
     assert refused.startswith("--set rates.settle_cycles: expected ")
-    near = changed(COMMAND, "check", SCENARIO, "--set", "rates.setle_cycles=1", returncode=2)
+    near = changed.ipusim("check", SCENARIO, "--set", "rates.setle_cycles=1", returncode=2)
     assert "got 'setle_cycles'; did you mean settle_cycles?" in near
 
 
 def test_an_option_is_its_key_its_rule_and_its_effect(changed):
     words = "check", SCENARIO, "--set", "pipeline.repeat_twice=true"
-    assert "100 weight updates," in changed(COMMAND, "check", SCENARIO)
-    assert "200 weight updates," in changed(COMMAND, *words)
-    assert "whether a step has twice the executions" in changed(COMMAND, "check", "--schema")
-    refused = changed(COMMAND, *words, "--set", "pipeline.repeat_count=101", returncode=2)
+    assert "100 weight updates," in changed.ipusim("check", SCENARIO)
+    assert "200 weight updates," in changed.ipusim(*words)
+    assert "whether a step has twice the executions" in changed.ipusim("check", "--schema")
+    refused = changed.ipusim(*words, "--set", "pipeline.repeat_count=101", returncode=2)
     assert refused == "--set pipeline.repeat_twice: expected a repeat_count of at most 100 with it, got more\n"
-    wrong = changed(COMMAND, "check", SCENARIO, "--set", "pipeline.repeat_twice=2", returncode=2)
+    wrong = changed.ipusim("check", SCENARIO, "--set", "pipeline.repeat_twice=2", returncode=2)
     assert wrong == "--set pipeline.repeat_twice: expected true or false, got 2\n"
 
 
@@ -183,7 +182,7 @@ def test_an_optimizer_is_its_class(changed, page):
     assert losses[-1] < losses[0] / 1.5
     floored = [float(loss) for loss in changed(LOSSES, "1.0").split()]
     assert (floored[0], floored[-1] / losses[-1]) == (losses[0], pytest.approx(1.33, abs=0.01))
-    wrong = changed(COMMAND, "check", "learning.yaml", "--set", "optimizer.floor=2", returncode=2)
+    wrong = changed.ipusim("check", "learning.yaml", "--set", "optimizer.floor=2", returncode=2)
     assert wrong == "--set optimizer.floor: expected a number from 0 to 1, got 2\n"
     text = "Sign descent: W -= learning_rate * the gradient's sign."
     assert f"| `SignDescentOptimizer` | `optimizer.type: sign` | {text} |" in page

@@ -44,7 +44,6 @@ optimizer: {type: sgd, learning_rate: 0.5}
 steps: 3
 precision: float64
 """
-COMMAND = "from ipusim.__main__ import main; main()"
 #: Prints the losses of a run whose files nobody looks at: pictures take longer than all the rest.
 LOSSES = """
 import sys
@@ -66,7 +65,8 @@ def change(package):
 
 
 def test_it_has_a_grid_and_instructions(changed):
-    grid = changed(COMMAND, "schedule", "lifo", "--stages", "2", "--count", "2", "--sync", "lock_step")
+    two = ("schedule", "lifo", "--stages", "2", "--count", "2")
+    grid = changed.ipusim(*two, "--sync", "lock_step")
     assert [line.split()[1:] for line in grid.splitlines() if line.strip()[:1].isdigit()] == [
         ["F0.0", "|", "."],
         ["F0.1", "|", "F1.0"],
@@ -75,14 +75,14 @@ def test_it_has_a_grid_and_instructions(changed):
         ["B0.1", "|", "B1.0"],
         ["B0.0", "|", "."],
     ]
-    assert "receive 1->0.1; B0.1" in changed(
-        COMMAND, "schedule", "lifo", "--stages", "2", "--count", "2", "--as", "instructions"
+    assert "receive 1->0.1; B0.1" in changed.ipusim(
+        "schedule", "lifo", "--stages", "2", "--count", "2", "--as", "instructions"
     )
-    assert WORDS in changed(COMMAND, "schedule")
+    assert WORDS in changed.ipusim("schedule")
 
 
 def test_it_trains_in_both_sync_modes_as_gpipe_does(changed):
-    changed(COMMAND, "run", "s.yaml", "--set", "pipeline.sync=lock_step", "--out", "out")
+    changed.ipusim("run", "s.yaml", "--set", "pipeline.sync=lock_step", "--out", "out")
     with (changed.place / "out" / "losses.csv").open() as file:
         first = [float(row["loss"]) for row in csv.DictReader(file)]
     assert len(first) == 15
@@ -93,6 +93,6 @@ def test_it_trains_in_both_sync_modes_as_gpipe_does(changed):
 
 def test_what_it_does_not_support_is_refused(changed):
     words = ("check", "s.yaml", "--set", "pipeline.allow_recompute=true")
-    refused = changed(COMMAND, *words, "--set", "pipeline.recomputation_mode=RecomputeThenBackpropagate", returncode=2)
+    refused = changed.ipusim(*words, "--set", "pipeline.recomputation_mode=RecomputeThenBackpropagate", returncode=2)
     assert "Pipeline schedule Lifo does not support 'Recompute_then_backpropagate'" in refused
-    assert "did you mean lifo?" in changed(COMMAND, "check", "s.yaml", "--set", "pipeline.schedule=lifi", returncode=2)
+    assert "did you mean lifo?" in changed.ipusim("check", "s.yaml", "--set", "pipeline.schedule=lifi", returncode=2)

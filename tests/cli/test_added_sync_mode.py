@@ -55,7 +55,6 @@ pipeline:
     - {name: a, forward: 100000, backward: 200000, output_bytes: 1 MiB}
     - {name: b, forward: 100000, backward: 200000, gradient_bytes: 1 MiB}
 """
-COMMAND = "from ipusim.__main__ import main; main()"
 #: Prints how long each IPU of a run waits for its sends, without the run's files.
 BLOCKED = """
 import sys
@@ -77,10 +76,10 @@ def change(package):
 
 
 def test_it_runs_and_is_named_wherever_a_mode_is(changed):
-    assert " in patient" in changed(COMMAND, "run", "s.yaml", "--out", "out")
+    assert " in patient" in changed.ipusim("run", "s.yaml", "--out", "out")
     summary = json.loads((changed.place / "out" / "summary.json").read_text())
     assert summary["sync"] == "patient"
-    assert "patient" in changed(COMMAND, "check", "s.yaml")
+    assert "patient" in changed.ipusim("check", "s.yaml")
 
 
 def test_senders_wait(changed):
@@ -92,4 +91,4 @@ def test_senders_wait(changed):
 def test_other_schedules_refuse_it_by_name(changed):
     words = ("check", "s.yaml", "--set", "pipeline.schedule=1f1b", "--set", "pipeline.sync=patient")
     text = "The schedule '1f1b' runs only in point_to_point or lock_step, not in patient."
-    assert text in changed(COMMAND, *words, returncode=2)
+    assert text in changed.ipusim(*words, returncode=2)

@@ -2,11 +2,14 @@
 
 import json
 import shutil
+from itertools import product
 
 import pytest
 
+from ipusim.schedules.registry import names
 from tests.cli.commands import answer, ipusim, leave_charts_out, refusal
 from tests.cli.pages import ROOT
+from tests.schedules import is_a_v, takes_one_chunk, takes_one_stage
 
 SCENARIOS = ROOT / "scenarios"
 SMALL, MEMORY, ORDERS = (
@@ -79,6 +82,24 @@ def test_several_orders_have_a_map_of_the_links(tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
+def test_every_schedule_may_be_compared_and_those_that_refuse_say_why(tmp_path):
+    """Two stages of each of two IPUs, which not every schedule can lay out."""
+    two = ("--set", "pipeline.device_mapping=[0,1,0,1]", "--set", "system.auto_select_ipus=2")
+    modes = {"lock_step": "lock-step", "point_to_point": "point-to-point"}
+    done = answer("compare", SMALL, "--schedules", "all", "--sync", ",".join(modes), *two, "--out", tmp_path)
+    rows = rows_of(tmp_path)
+    assert [(row["schedule"], row["sync"]) for row in rows] == [*product(names(), modes)]
+    refused = {row["schedule"] for row in rows if row["refusal"]}
+    refusing = (takes_one_chunk, takes_one_stage, is_a_v)
+    assert refused == {"single", *(name for name in names() if any(of(name) for of in refusing))}
+    text = " ".join(done.split())
+    for row in rows:
+        assert (row["summary"] is None) == bool(row["refusal"])
+        if row["refusal"]:
+            assert f"{row['schedule']} in {modes[row['sync']]}: refused: {row['refusal']}" in text
+
+
+@pytest.mark.usefixtures("without_charts")
 def test_results_of_several_go_to_a_folder_of_their_own(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(SMALL.read_text())
@@ -113,6 +134,10 @@ def test_losses_are_compared_where_they_are_wanted(tmp_path):
             "--set: expected a scenario with keys to change, got run folders\n",
         ),
         (("{small}", "{empty}/none.yaml"), "{empty}/none.yaml"),
+        (
+            ("{small}", "--sync", "lockstep"),
+            "expected a sync mode out of lock_step, point_to_point, got 'lockstep'; did you mean 'lock_step'?\n",
+        ),
     ],
 )
 def test_mistakes_are_one_message(kept, tmp_path, words, text):

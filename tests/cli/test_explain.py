@@ -206,16 +206,6 @@ def test_schedules_are_tried_in_the_modes_that_are_asked_for(tmp_path):
     assert "--sync: expected lock_step or point_to_point, got 'lockstep'; did you mean lock_step?" in refused
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_a_folder_without_its_scenario_says_that_changes_are_not_known(four_run, tmp_path):
-    shutil.copytree(four_run, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "scenario.yaml").unlink()
-    done = ipusim("explain", tmp_path)
-    assert "The effect of changes is not known: this run folder does not hold its scenario." in done.stdout
-    assert "Changes that help" not in done.stdout
-    assert json.loads((tmp_path / "explanation.json").read_text())["what_if"] is None
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -303,7 +293,7 @@ def test_gaps_in_main_are_named_and_no_larger_count_is_said_to_help(tmp_path):
     assert all(ipu["cycles"]["gaps_in_main"] == (4096 - 3) * 1_000 for ipu in said["ipus"])
 
 
-def test_a_folder_of_an_older_version_without_its_scenario_says_that_parts_are_left_out(four_run, tmp_path):
+def test_a_folder_of_an_older_version_without_its_scenario_says_what_is_left_out_or_not_known(four_run, tmp_path):
     older = tmp_path / "older"
     shutil.copytree(four_run, older)
     (older / "scenario.yaml").unlink()
@@ -318,3 +308,6 @@ def test_a_folder_of_an_older_version_without_its_scenario_says_that_parts_are_l
         "as fill and drain; its parts of the time are therefore left out."
     )
     assert "Time goes into" not in done
+    assert "The effect of changes is not known: this run folder does not hold its scenario." in done
+    assert "Changes that help" not in done
+    assert json.loads((older / "explanation.json").read_text())["what_if"] is None

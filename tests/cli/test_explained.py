@@ -1,4 +1,4 @@
-"""What the pages of tasks and of explanations say of schedules, keys and layers is so."""
+"""What pages say of schedules, keys and layers is so, the tutorial takes an hour, and the glossary has a term once."""
 
 import re
 
@@ -10,7 +10,7 @@ from ipusim.runs.request.schema import json_schema
 from ipusim.schedules import registry
 from reports.outputs import named_files, pages
 from reports.scenario_keys import sections
-from tests.cli.pages import PAGES
+from tests.cli.pages import PAGES, all_blocks
 
 SHOWING = pages()
 EXPLANATION, HOW_TO, BUBBLES = (
@@ -66,3 +66,47 @@ def test_a_layer_of_ones_own_takes_a_stated_cost(tmp_path):
     scenario = named_files(own)["own.yaml"].replace("fill:", f"{stated}, fill:")
     (tmp_path / "stated.yaml").write_text(scenario)
     assert load_job(tmp_path / "stated.yaml").program.stages[1].forward[0].cycles == 1000
+
+
+TUTORIAL, GLOSSARY = (PAGES[f"scenarios/{name}.md"] for name in ("tutorial", "glossary"))
+#: Words that a reader takes in per minute.
+WORDS_A_MINUTE = 200
+#: Minutes of the hour for the tutorial's commands, and for looking at files and pictures.
+OTHER_MINUTES = 20
+#: Terms that a reader meets at most in the first run.
+MOST_TERMS = 10
+
+
+def glossary_links(text):
+    """Return the anchors in the glossary that a text links to, in order."""
+    return re.findall(r"\]\(glossary\.md#([\w-]+)\)", text)
+
+
+def test_the_tutorial_is_read_and_tried_in_an_hour():
+    minutes = len(TUTORIAL.split()) / WORDS_A_MINUTE + OTHER_MINUTES
+    assert minutes <= 60, f"the tutorial takes {minutes:.0f} minutes: shorten it"
+
+
+def test_the_first_run_needs_ten_terms_at_most():
+    (first,) = re.findall(r"^## 1\. .*?(?=^## )", TUTORIAL, re.MULTILINE | re.DOTALL)
+    terms = glossary_links(re.sub(r"^```.*?^```$", "", first, flags=re.MULTILINE | re.DOTALL))
+    assert terms, "no link to the glossary is found: look at the pattern above"
+    assert len(terms) <= MOST_TERMS, f"the first run needs {len(terms)} terms: leave some to later sections"
+
+
+def test_the_tutorial_links_each_term_once():
+    """Where it is first used: links further down would say that it is new there."""
+    terms = glossary_links(TUTORIAL)
+    assert len(terms) == len(set(terms)), "link each term to the glossary once"
+
+
+def test_the_glossary_is_in_alphabetical_order_and_defines_each_term_once():
+    terms = re.findall(r"^## (.+)$", GLOSSARY, re.MULTILINE)
+    assert terms == sorted(set(terms), key=str.lower), "order the terms of scenarios/glossary.md by the alphabet"
+
+
+def test_each_definition_is_short():
+    for entry in GLOSSARY.split("\n## ")[1:]:
+        term, text = entry.split("\n", 1)
+        assert len(text.split()) <= 80, f"shorten the definition of {term}"
+        assert not all_blocks(text), term

@@ -117,24 +117,11 @@ def test_the_page_says_of_which_commits_the_outcomes_are(states, sentence, monke
     assert [line for line in programs_page().splitlines() if line.startswith(sentence)]
 
 
-def test_an_outcome_is_of_the_commit_that_ran_it(tmp_path, monkeypatch):
-    outcomes = tmp_path / "outcomes.csv"
-    outcomes.write_text(as_csv([PROGRAM, replace(PROGRAM, path="other.py")]))
-    monkeypatch.setattr("reports.public_programs.state", lambda: "1111111")
-    monkeypatch.setattr(
-        "reports.public_programs.run", lambda program, _: replace(program, outcome=Outcome.RUNS, why="")
-    )
-    main(tmp_path, "other", outcomes)
-    assert [(each.outcome, each.state) for each in read_programs(outcomes)] == [
-        (Outcome.REFUSED, "abcdef0"),
-        (Outcome.RUNS, "1111111"),
-    ]
-
-
 @pytest.mark.parametrize(("why", "kept"), [("no more; by hand", "no more; by hand"), ("once", "no more")])
-def test_a_remark_stays_with_the_message_that_it_follows(why, kept, tmp_path, monkeypatch):
+def test_an_outcome_is_of_the_commit_that_ran_it_and_a_remark_stays_with_its_message(why, kept, tmp_path, monkeypatch):
     outcomes = tmp_path / "outcomes.csv"
-    outcomes.write_text(as_csv([replace(PROGRAM, why=why)]))
+    outcomes.write_text(as_csv([replace(PROGRAM, why="once"), replace(PROGRAM, path="other.py", why=why)]))
+    monkeypatch.setattr("reports.public_programs.state", lambda: "1111111")
     monkeypatch.setattr("reports.public_programs.run", lambda program, _: replace(program, why="no more"))
-    main(tmp_path, file=outcomes)
-    assert read_programs(outcomes)[0].why == kept
+    main(tmp_path, "other", outcomes)
+    assert [(each.why, each.state) for each in read_programs(outcomes)] == [("once", "abcdef0"), (kept, "1111111")]

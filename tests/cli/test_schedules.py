@@ -95,12 +95,6 @@ def test_a_python_file(tmp_path):
     assert done.stdout == "0F0,,,,,0B0\r\n,1F0,,,1B0\r\n,,2F0,2B0\r\n"
 
 
-def test_a_file_of_forward_passes_is_inference(tmp_path):
-    (tmp_path / "mine.csv").write_text("0F0\n,1F0\n")
-    done = ipusim("schedule", "mine.csv", cwd=tmp_path)
-    assert done.stdout.startswith("mine.csv inference, stages on IPUs 0, 1, count 1\n")
-
-
 def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
     (tmp_path / "four.yaml").write_text(SMALL.read_text())
     (tmp_path / "torch.csv").write_bytes((GOLDEN / "torch_schedules" / "GPipe_4_4_8.csv").read_bytes())

@@ -137,20 +137,6 @@ no output
 """
 
 
-def test_what_a_page_shows_is_found():
-    first, second = walks("page.md", PAGE)
-    check, run = first.steps
-    assert (check.words, check.shown) == (["check", "mine.yaml"], None)
-    assert (run.words, run.shown.content) == (["run", "mine.yaml", "--out", "there"], "first 1\n...\nlast 3\n")
-    assert (check.files, run.files) == ({"mine.yaml": "# mine.yaml\nsteps: 1\n"}, {})
-    assert (first.name, second.name) == ("page.md", "page.md: Another")
-    (devices,) = second.steps
-    assert (devices.words, devices.file, devices.shown) == (["devices"], "list.txt", None)
-    assert second.shown_steps == ()
-    (whole,) = walks("scenarios/tutorial.md", PAGE)
-    assert len(whole.steps) == 3
-
-
 def test_an_output_is_compared_line_by_line_but_for_lines_left_out_and_seconds():
     run = walks("page.md", PAGE)[0].steps[1]
     assert run.is_printed("\nfirst 1  \nsecond\n\nlast 3\n\n")

@@ -112,13 +112,8 @@ def test_a_limit_of_micro_batches_holds(folder):
             ["--memory", "0 micro-batches"],
             "--memory: expected a whole number of micro-batches from 1 up, got '0 micro-batches'",
         ),
-        (
-            ["--memory", "two micro-batches"],
-            "--memory: expected a whole number of micro-batches from 1 up, got 'two micro-batches'",
-        ),
         (["--memory", "4 micro-batches,1 MiB"], "--memory: expected bytes in one of "),
         (["--seconds", "0"], "--seconds: expected a time above 0, got 0"),
-        (["--memory", "3 bananas"], "--memory: expected bytes in one of "),
         (["--memory", "1 MiB,1 MiB"], "--memory: expected one size, or one for each of 4 IPUs, got 2"),
         (["--memory", "0 B"], "--memory: expected sizes above 0, got '0 B'"),
         (["--memory", "1 MiB"], "expected a schedule that fits the memory, got none: raise the limit, or use more"),

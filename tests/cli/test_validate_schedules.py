@@ -5,14 +5,12 @@ import io
 import json
 import re
 from collections import Counter
-from itertools import product
 
 import pytest
 
 from ipusim.app.published import figures, forms, rows, validation
 from tests.cli.commands import answer, ipusim, refusal
 from tests.cli.pages import PAGES
-from tests.printed_tables import WIDTHS, assert_whole
 
 MEASURED = "samples/s of a GPU"
 
@@ -64,8 +62,6 @@ def test_it_prints_the_tallies_tables_and_explanations_of_its_page(validate_sche
         assert f"- {verdict}\n" in page
     assert re.search(r"Printed values exact or rounded: 9\d of 9\d \(\d+ exact\)", said)
     assert "waits for 2 (p v - 1) copies, which is p more" in said
-    for table, width in product(validate_schedules.tables, WIDTHS[1::2]):
-        assert_whole(table, width)
 
 
 def test_a_folder_gets_each_table(tmp_path, monkeypatch, validate_schedules):

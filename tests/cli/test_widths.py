@@ -8,16 +8,19 @@ import struct
 import sys
 import termios
 from functools import cache
+from itertools import product
 from unittest import mock
 
 import pytest
 from rich.cells import cell_len
 
 from ipusim.app.cli import app
+from ipusim.app.run_folder import report
+from ipusim.app.study.result import Result
 from ipusim.app.terminal import print_text
 from tests.cli.commands import answer, ipusim
-from tests.cli.test_printed_tables import FILES
-from tests.effort import draws_everything, runs_slowest, sampled
+from tests.effort import draws_everything, runs_slowest
+from tests.printed_tables import assert_whole, recorded
 from tests.scenarios import SCENARIOS
 
 WIDTHS = (60, 80, 100, 120)
@@ -26,12 +29,20 @@ COMMANDS = {
     for command in app.registered_commands
 }
 SWEPT = ("--vary", "pipeline.gradient_accumulation_count=8,16", "--workers", "1")
-#: Commands that print sentences beside tables, quick ones.
+#: Changes of one's own, which no others are tried beside.
+TRIED = ("--what", "rates.link=x2", "--what", "pipeline.repeat_count=2")
+#: Commands that print sentences and tables, quick ones.
 SAYING = (
-    ("run", SCENARIOS / "memory_by_schedule.yaml", "--out", "out"),
+    ("run", SCENARIOS / "memory_by_schedule.yaml", "--verbose", "--out", "out"),
+    ("run", SCENARIOS / "selection_orders.yaml", "--verbose", "--out", "out"),
+    ("run", SCENARIOS / "zero_bubble.yaml", "--set", "steps=1", "--set", "pipeline.repeat_count=1", "--verbose"),
     ("check", SCENARIOS / "gpt2.yaml"),
+    ("check", SCENARIOS / "data_parallel_4x4.yaml", "--costs"),
+    ("check", SCENARIOS / "measured_stages.yaml", "--profile", SCENARIOS / "measured_stages.csv"),
     ("explain", SCENARIOS / "gpu_schedules.yaml", "--out", "out"),
-    ("compare", SCENARIOS / "memory_by_schedule.yaml", "--out", "out"),
+    ("explain", SCENARIOS / "data_parallel_4x4.yaml", "--set", "steps=1", *TRIED, "--out", "out"),
+    ("compare", SCENARIOS / "memory_by_schedule.yaml", SCENARIOS / "selection_orders.yaml", "--out", "out"),
+    ("compare", SCENARIOS / "gpu_schedules.yaml", "--sync", "lock_step,point_to_point", "--out", "out"),
     ("sweep", SCENARIOS / "schedules_four_ipus.yaml", *SWEPT, "--out", "out"),
     (
         "suggest",
@@ -39,6 +50,7 @@ SAYING = (
         *("--stages", "2", "--simulations", "2", "--schedules", "grouped"),
     ),
     ("devices", "bow_pod64"),
+    ("devices", "bow_pod64", "--figures"),
     ("devices", "m2000", "--figures"),
     ("schedule",),
 )
@@ -48,7 +60,7 @@ SAYING = (
 def no_files(monkeypatch, tmp_path):
     """Leave out the files of results, which are other tests' business."""
     monkeypatch.chdir(tmp_path)
-    for holder, name in FILES:
+    for holder, name in ((report, "run_files"), (Result, "files")):
         monkeypatch.setattr(holder, name, lambda *_, **_options: {})
 
 
@@ -77,11 +89,13 @@ def test_help_of_a_command_fits_and_cuts_nothing(name, width):
     assert COMMANDS[name] in " ".join(done.stdout.split())
 
 
-@sampled(2)
 @pytest.mark.parametrize("words", SAYING, ids=lambda words: " ".join(map(str, words[:2]))[-40:])
-def test_sentences_break_between_words_and_tables_fit(words):
+def test_sentences_break_between_words_and_tables_are_printed_whole(words):
     """In the narrowest terminal, where most lines are broken; in others with ``--all`` and ``--every``."""
-    piped = answer(*words, pictures=False)
+    with recorded() as tables:
+        piped = answer(*words, pictures=False)
+    for table, width in product(tables, (None, *WIDTHS) if runs_slowest() else WIDTHS[:1]):
+        assert_whole(table, width)
     sentences = [line for line in piped.splitlines() if len(line) > 60 and "  " not in line and "─" not in line]
     for width in WIDTHS if draws_everything() else (WIDTHS[0], WIDTHS[-1]) if runs_slowest() else WIDTHS[:1]:
         lines = ipusim(*words, columns=str(width), pictures=False).stdout.splitlines()

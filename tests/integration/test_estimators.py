@@ -282,12 +282,6 @@ def test_evaluation_and_predictions_are_those_of_the_unsplit_model(kind, replica
     assert [each.keys() for each in batches] == [{"classes"}, {"classes"}]
 
 
-@pytest.mark.parametrize("keys", [5, "classes", [5]])
-def test_names_of_predictions_are_a_list(keys, tmp_path, refused):
-    found = estimator(tmp_path).predict(features, predict_keys=keys)
-    refused(TypeError, f"predict_keys: expected a list of names, got {keys!r}", lambda: next(found))
-
-
 def test_metrics_on_the_host_are_those_on_the_ipu(tmp_path):
     here, there = (estimator(tmp_path, on_host=each) for each in (False, True))
     here.train(data, steps=4)

@@ -36,6 +36,8 @@ FILES = {
     "memory.png",
 }
 COUNT = 4
+#: TensorFlow and Graphcore's package, as all programs of this module import them.
+tf = operations = None
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,80 +49,57 @@ def _without_charts():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def names():
-    """TensorFlow and Graphcore's package, as all programs of this module import them."""
-    with hosted_names() as found:
-        yield found
+def _names():
+    global tf, operations
+    with hosted_names() as names:
+        tf, operations = names.tf, names.ipu
+        yield
 
 
-@pytest.fixture
-def tf(names):
-    return names.tf
+def first(x, labels):
+    with tf.variable_scope("net/hidden"):
+        return tf.keras.layers.Dense(16, activation="relu")(x), labels
 
 
-@pytest.fixture
-def trained(names):
-    return Small(names).trained
+def last(x, labels):
+    with tf.variable_scope("net/logits"):
+        logits = tf.keras.layers.Dense(3)(x)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
 
 
-@pytest.fixture
-def compiled(names):
-    return Small(names).compiled
+def compiled(stage=first, **changes):
+    """Build a small pipeline that trains in the current graph; returns what runs it, behind what begins."""
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(24, 6)).astype(np.float32), rng.integers(3, size=24).astype(np.int32)
+    dataset = tf.data.Dataset.from_tensor_slices((x, labels)).batch(8, drop_remainder=True).repeat()
+    infeed = operations.ipu_infeed_queue.IPUInfeedQueue(dataset)
+
+    def learn(loss):
+        return operations.pipelining_ops.OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.1), loss)
+
+    def network():
+        given = {
+            "gradient_accumulation_count": COUNT,
+            "repeat_count": 2,
+            "infeed_queue": infeed,
+            "outfeed_queue": operations.ipu_outfeed_queue.IPUOutfeedQueue(),
+            "optimizer_function": learn,
+            "name": "small",
+        }
+        return operations.pipelining_ops.pipeline([stage, last], **given | changes)
+
+    return operations.ipu_compiler.compile(network), infeed.initializer
 
 
-class Small:
-    """Builds a small pipeline that trains."""
-
-    def __init__(self, names):
-        self.tf, self.ipu = names.tf, names.ipu
-
-    def first(self, x, labels):
-        with self.tf.variable_scope("net/hidden"):
-            return self.tf.keras.layers.Dense(16, activation="relu")(x), labels
-
-    def last(self, x, labels):
-        with self.tf.variable_scope("net/logits"):
-            logits = self.tf.keras.layers.Dense(3)(x)
-        losses = self.tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        return self.tf.reduce_mean(losses)
-
-    def learn(self, loss):
-        return self.ipu.pipelining_ops.OptimizerFunctionOutput(self.tf.train.GradientDescentOptimizer(0.1), loss)
-
-    def compiled(self, first=first, **changes):
-        """Build it in the current graph; returns what runs it, behind what begins."""
-        rng = np.random.default_rng(0)
-        x, labels = rng.normal(size=(24, 6)).astype(np.float32), rng.integers(3, size=24).astype(np.int32)
-        dataset = self.tf.data.Dataset.from_tensor_slices((x, labels)).batch(8, drop_remainder=True).repeat()
-        infeed = self.ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
-
-        def first_of(*values):
-            return first(self, *values)
-
-        first_of.__name__, last = "first", self.last
-
-        def network():
-            given = {
-                "gradient_accumulation_count": COUNT,
-                "repeat_count": 2,
-                "infeed_queue": infeed,
-                "outfeed_queue": self.ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
-                "optimizer_function": self.learn,
-                "name": "small",
-            }
-            return self.ipu.pipelining_ops.pipeline([first_of, last], **given | changes)
-
-        return self.ipu.ipu_compiler.compile(network), infeed.initializer
-
-    def trained(self, first=first, runs=1, **changes):
-        """Run it so often in a session of its own; returns the values of its variables."""
-        with self.tf.Graph().as_default(), self.tf.Session() as session:
-            program, begin = self.compiled(first, **changes)
-            session.run([self.tf.global_variables_initializer(), begin])
-            for _ in range(runs):
-                session.run(program)
-            variables = self.tf.global_variables()
-            return {each.op.name: value for each, value in zip(variables, session.run(variables), strict=True)}
+def trained(stage=first, runs=1, **changes):
+    """Run it so often in a session of its own; returns the values of its variables."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        program, begin = compiled(stage, **changes)
+        session.run([tf.global_variables_initializer(), begin])
+        for _ in range(runs):
+            session.run(program)
+        variables = tf.global_variables()
+        return {each.op.name: value for each, value in zip(variables, session.run(variables), strict=True)}
 
 
 def files_of(folder):
@@ -132,11 +111,11 @@ def same(one, other):
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory, names):
+def left(tmp_path_factory):
     """Run two steps of the small pipeline in a profile; returns its folder, those that it names, and the variables."""
     folder = tmp_path_factory.mktemp("profile") / "run"
     with ipu.profile(folder, description="A small one.") as profile:
-        variables = Small(names).trained(runs=2)
+        variables = trained(runs=2)
     return folder, profile.folders, variables
 
 
@@ -183,31 +162,31 @@ def test_traces_name_variable_scopes(left):
     assert named == {("first", "hidden"), ("last", "logits, softmax_cross_entropy")}
 
 
-def more(small, x, labels):
-    y, labels = small.first(x, labels)
-    with small.tf.variable_scope("net/gain"):
-        return y * small.tf.get_variable("g", [16], initializer=small.tf.ones_initializer()), labels
+def more(x, labels):
+    y, labels = first(x, labels)
+    with tf.variable_scope("net/gain"):
+        return y * tf.get_variable("g", [16], initializer=tf.ones_initializer()), labels
 
 
-def normalised(small, x, labels):
-    y, labels = small.first(x, labels)
-    return small.tf.keras.layers.BatchNormalization(name="norm")(y, training=True), labels
+def normalised(x, labels):
+    y, labels = first(x, labels)
+    return tf.keras.layers.BatchNormalization(name="norm")(y, training=True), labels
 
 
-@pytest.mark.parametrize(("first", "named"), [(more, "hidden, gain"), (normalised, "hidden, norm")])
-def test_scopes_are_named_where_stages_do_more_than_layers(trained, tmp_path, first, named):
+@pytest.mark.parametrize(("stage", "named"), [(more, "hidden, gain"), (normalised, "hidden, norm")])
+def test_scopes_are_named_where_stages_do_more_than_layers(tmp_path, stage, named):
     with ipu.profile(tmp_path):
-        trained(first)
+        trained(stage)
     stored = read_run(tmp_path).timeline
     assert stored.info.layers == (named, "logits, softmax_cross_entropy")
     assert same(stored, execute(load_job(tmp_path / "scenario.yaml")).timeline)
     text = " ".join((tmp_path / "scenario.yaml").read_text().replace("# ", "").split())
     assert "its arithmetic. Each stage has only its cycles and bytes on this device" in text
-    assert "The scenario has costs in place of layers: stage 'first' calls " in text
+    assert f"The scenario has costs in place of layers: stage '{stage.__name__}' calls " in text
 
 
 @slowest
-def test_each_of_several_programs_has_a_folder(trained, tmp_path):
+def test_each_of_several_programs_has_a_folder(tmp_path):
     (tmp_path / "summary.json").write_text("a stranger's")
     with ipu.profile(tmp_path / "run"):
         trained()
@@ -222,7 +201,7 @@ def test_each_of_several_programs_has_a_folder(trained, tmp_path):
     assert (tmp_path / "summary.json").read_text() == "a stranger's"
 
 
-def test_only_so_many_session_runs_are_kept(trained, tmp_path):
+def test_only_so_many_session_runs_are_kept(tmp_path):
     with ipu.profile(tmp_path, steps=1) as profile:
         trained(runs=3)
     (run,) = profile.runs
@@ -231,7 +210,7 @@ def test_only_so_many_session_runs_are_kept(trained, tmp_path):
     assert {loss.step for loss in run.learning.losses} == {0}
 
 
-def test_what_runs_outside_is_not_in_it(compiled, tf, tmp_path):
+def test_what_runs_outside_is_not_in_it(tmp_path):
     with tf.Graph().as_default(), tf.Session() as session:
         before, begin = compiled()
         session.run([tf.global_variables_initializer(), begin])
@@ -242,7 +221,7 @@ def test_what_runs_outside_is_not_in_it(compiled, tf, tmp_path):
     assert profile.runs[0].job.steps == 1
 
 
-def test_a_program_of_the_block_counts_in_any_thread(compiled, tf, tmp_path):
+def test_a_program_of_the_block_counts_in_any_thread(tmp_path):
     with tf.Graph().as_default(), tf.Session() as session, ipu.profile(tmp_path) as profile:
         training, begin = compiled()
         session.run([tf.global_variables_initializer(), begin])
@@ -252,7 +231,7 @@ def test_a_program_of_the_block_counts_in_any_thread(compiled, tf, tmp_path):
     assert profile.runs[0].job.steps == 1
 
 
-def test_threads_have_profiles_of_their_own(trained, tmp_path):
+def test_threads_have_profiles_of_their_own(tmp_path):
     def work(name):
         with ipu.profile(tmp_path / name):
             trained(name=name)
@@ -266,11 +245,11 @@ def test_threads_have_profiles_of_their_own(trained, tmp_path):
 
 
 @pytest.mark.parametrize("flags", ["", "--use_synthetic_data", "--use_synthetic_data=true --log_cycle_count=0"])
-def test_synthetic_data_do_not_travel(trained, names, tmp_path, monkeypatch, flags):
+def test_synthetic_data_do_not_travel(tmp_path, monkeypatch, flags):
     monkeypatch.setenv("TF_POPLAR_FLAGS", flags)
     with ipu.profile(tmp_path, synthetic=not flags) as profile:
         trained()
-        utils = names.ipu.utils
+        utils = operations.utils
         assert all(map(utils.use_synthetic_data_for, utils.SyntheticDataCategory))
     (run,) = profile.runs
     assert (run.job.program.infeed.element_bytes, run.job.program.outfeed.element_bytes) == (0, 0)
@@ -278,7 +257,7 @@ def test_synthetic_data_do_not_travel(trained, names, tmp_path, monkeypatch, fla
     assert "use_synthetic_data: true" in (tmp_path / "scenario.yaml").read_text()
 
 
-def test_flags_without_effect_are_noted(trained, tmp_path, monkeypatch):
+def test_flags_without_effect_are_noted(tmp_path, monkeypatch):
     monkeypatch.setenv(
         "TF_POPLAR_FLAGS", "--use_synthetic_data=false --executable_cache_path=/tmp/x --use_syntetic_data"
     )
@@ -292,7 +271,7 @@ def test_flags_without_effect_are_noted(trained, tmp_path, monkeypatch):
     )
 
 
-def test_a_block_that_fails_leaves_nothing(trained, tmp_path):
+def test_a_block_that_fails_leaves_nothing(tmp_path):
     def fail():
         trained()
         raise ZeroDivisionError
@@ -302,30 +281,30 @@ def test_a_block_that_fails_leaves_nothing(trained, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def nested(folder, _):
+def nested(folder):
     with ipu.profile(folder), ipu.profile(folder / "inner"):
         pass
 
 
-def again(folder, small):
+def again(folder):
     profile = ipu.profile(folder)
     with profile:
-        small.trained()
+        trained()
     with profile:
         pass
 
 
-def nothing(folder, _=None):
+def nothing(folder):
     with ipu.profile(folder):
         pass
 
 
-def not_run(folder, small):
-    with ipu.profile(folder), small.tf.Graph().as_default():
-        small.compiled()
+def not_run(folder):
+    with ipu.profile(folder), tf.Graph().as_default():
+        compiled()
 
 
-def twice(folder, _):
+def twice(folder):
     """Name the folder of a profile from elsewhere, too."""
     with ipu.profile(folder):
         contextvars.Context().run(nothing, folder)
@@ -351,22 +330,22 @@ EXPECTED = "expected a pipeline or a loop that runs on IPUs, got"
         (nothing, ProgramStateError, f"the block of a profile: {EXPECTED} none"),
         (not_run, ProgramStateError, f"the block of a profile: {EXPECTED} 1 that no session has run"),
         (twice, OutputError, "{}: another run writes its results here; name another folder"),
-        (lambda *_: ipu.profile(3), ProgramTypeError, "folder: expected the name of a folder, got 3"),
-        (lambda *_: ipu.profile(""), ProgramTypeError, "folder: expected the name of a folder, got ''"),
+        (lambda _: ipu.profile(3), ProgramTypeError, "folder: expected the name of a folder, got 3"),
+        (lambda _: ipu.profile(""), ProgramTypeError, "folder: expected the name of a folder, got ''"),
         (
-            lambda folder, _: ipu.profile(folder, 0),
+            lambda folder: ipu.profile(folder, 0),
             ProgramError,
             "steps: expected a whole number from 1 to 2147483647, got 0",
         ),
         (
-            lambda folder, _: ipu.profile(folder, synthetic=1),
+            lambda folder: ipu.profile(folder, synthetic=1),
             ProgramTypeError,
             "synthetic: expected True or False, got 1",
         ),
     ],
 )
-def test_wrong_uses_are_told(tmp_path, names, action, kind, text):
+def test_wrong_uses_are_told(tmp_path, action, kind, text):
     folder = tmp_path / "run"
     with pytest.raises(kind) as caught:
-        action(folder, Small(names))
+        action(folder)
     assert str(caught.value) == text.format(folder, folder)

@@ -7,29 +7,12 @@ import jsonschema
 import pytest
 
 from ipusim.app.scenario import load_job, load_request
-from ipusim.runs.job import Job
 from ipusim.runs.request.schema import json_schema
 from tests.effort import sampled
 from tests.scenarios import SCENARIOS, plain_data
 
 FOLDER = SCENARIOS
 FILES = sorted(FOLDER.glob("*.yaml"))
-TUTORIAL = [
-    "tutorial_step1_single_ipu",
-    "tutorial_step2_sharding",
-    "tutorial_step3_pipelining",
-    "tutorial_step4_configurable_stages",
-]
-LAYERS = ("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "cel")
-
-
-def load(name: str, *overrides: str) -> Job:
-    return load_job(FOLDER / f"{name}.yaml", overrides)
-
-
-def layers_of(experiment: Job) -> list[tuple[str, ...]]:
-    assert experiment.workload is not None
-    return [stage.layers for stage in experiment.workload(0).stages]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -55,48 +38,17 @@ def test_every_file_is_good_by_its_json_schema(validator: jsonschema.Draft202012
     validator.validate(plain_data(file))
 
 
-@pytest.mark.parametrize("name", TUTORIAL)
-def test_tutorial_steps_have_the_tutorials_numbers(name: str) -> None:
-    experiment = load(name)
-    assert sum(layers_of(experiment), ()) == LAYERS
-    program = experiment.program
-    assert program.micro_batch_size == 32
-    assert program.shape.micro_batches == 16
-    assert program.repeat_count == 10
-    assert program.reduction == "SUM"
-    assert program.shape.micro_batches * program.repeat_count * program.micro_batch_size == 5120
-    assert experiment.request.options.optimizer is not None
-    assert experiment.request.options.optimizer.learning_rate == 0.01
-    weights = experiment.workload and {
-        key: array.shape
-        for index in range(len(program.stages))
-        for key, array in experiment.workload(0).initial_parameters(index).items()
-    }
-    widths = (784, 256, 128, 64, 32, 10)
-    assert weights == {
-        f"{layer}/{key}": shape
-        for layer, inputs, units in zip(LAYERS[1:-1], widths, widths[1:], strict=False)
-        for key, shape in [("W", (inputs, units)), ("b", (units,))]
-    }
-
-
-def test_tutorial_steps_differ_in_what_the_tutorial_changes() -> None:
-    one, two, three, four = map(load, TUTORIAL)
-    assert [experiment.program.schedule for experiment in (one, two, three, four)] == [
-        "single",
-        "sharded",
-        "grouped",
-        "grouped",
-    ]
-    assert [experiment.system.count for experiment in (one, two, three, four)] == [1, 2, 2, 4]
-    assert layers_of(one) == [LAYERS]
-    assert layers_of(two) == layers_of(three) == [LAYERS[:4], LAYERS[4:]]
-    assert layers_of(four) == [LAYERS[:2], LAYERS[2:3], LAYERS[3:4], LAYERS[4:]]
-    assert [experiment.system.selection_order for experiment in (two, three)] == ["ZIGZAG", "SNAKE"]
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("tutorial_step*.yaml")), ids=lambda file: file.stem)
+def test_tutorial_steps_learn_as_the_tutorials_programs_do(file: Path) -> None:
+    """Their layers, stages and IPUs are those of its programs, in tests/oracles/test_programs.py."""
+    job = load_job(file)
+    program, optimizer = job.program, job.request.options.optimizer
+    assert program.shape.micro_batches * program.repeat_count * program.micro_batch_size == 16 * 10 * 32 == 5120
+    assert (program.reduction, optimizer and optimizer.learning_rate) == ("SUM", 0.01)
 
 
 def test_bert_large_is_laid_out_as_graphcore_has_it() -> None:
-    experiment = load("bert_large")
+    experiment = load_job(FOLDER / "bert_large.yaml")
     program = experiment.program
     assert {stage.output_bytes - stage.label_bytes for stage in program.stages[:3]} == {8 * 128 * 1024 * 2}
     assert program.shape.mapping == (0, 1, 2, 3, 0)

@@ -67,14 +67,6 @@ def test_the_same_samples_are_behind_a_weight_update(segments: int) -> None:
     assert rate == pytest.approx(18)
 
 
-def test_ramps_and_stashes_are_those_of_segments() -> None:
-    whole, cut = run_of(system="free", schedule="1f1b"), run_of(system="free", segments=2)
-    assert whole.summary.makespan_cycles == (6 + 3) * 3001
-    assert cut.summary.makespan_cycles == (2 * 6 + 3) * (501 + 1000)
-    stashes = [run.summary.memory.stages[0] for run in (whole, cut)]
-    assert [(stash.most_micro_batches_kept, stash.kept_bytes) for stash in stashes] == [(4, 30_000), (5, 15_000)]
-
-
 def test_a_schedule_of_whole_micro_batches_has_them_whole_whatever_is_said_of_segments() -> None:
     assert run_of(schedule="1f1b").timeline == run_of(schedule="1f1b", segments=None).timeline
     assert run_of(segments=None).timeline == run_of(segments=2).timeline

@@ -2,42 +2,31 @@
 
 import contextvars
 import threading
+from concurrent.futures import Future, wait
 
 import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.config import get_ipu_config, reset_ipu_configuration
-from ipusim.ipu.runtime.program_state import ContextValue
 from tests.programs import configure, configured, hosted_names
 
 #: Longest that anything here is waited for; a test that waits so long has failed.
 PATIENCE = 20.0
 
 
-class Beside:
-    """A function in a thread of its own, whose result or exception is there when it has ended."""
+def beside(function, *args):
+    """Call a function in a thread of its own, which ends with the process; return the Future of its result."""
+    future = Future()
 
-    def __init__(self, function, *args):
-        self.found = self.error = None
-        self._thread = threading.Thread(target=self._run, args=(function, *args), daemon=True)
-        self._thread.start()
-
-    def _run(self, function, *args):
+    def run():
         try:
-            self.found = function(*args)
+            future.set_result(function(*args))
         except Exception as error:
-            self.error = error
+            future.set_exception(error)
 
-    def join(self, seconds):
-        self._thread.join(seconds)
-
-    def end(self):
-        self.join(PATIENCE)
-        assert not self._thread.is_alive()
-        if self.error is not None:
-            raise self.error
-        return self.found
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def numbers(names, count, pause_at=None, seen=None):
@@ -79,17 +68,17 @@ def test_a_thread_waits_for_the_end_of_a_run_where_it_is_asked_to(names, complet
         for number in range(40):
             if number == 20:  # long enough for a reader that does not wait to end with what has come
                 begun.set()
-                reader.join(0.5)
+                wait([reader], 0.5)
             yield np.float32(number)
 
     def read():
         assert begun.wait(PATIENCE)
         return len(outfeed.dequeue(wait_for_completion=completed))
 
-    reader = Beside(read)
+    reader = beside(read)
     signature = names.tf.TensorSpec([], names.tf.float32)
     sent(names, names.tf.data.Dataset.from_generator(stream, output_signature=signature), 40, outfeed)
-    assert (reader.end() == 40) == completed
+    assert (reader.result(PATIENCE) == 40) == completed
 
 
 def test_two_readers_share_what_comes(names):
@@ -101,10 +90,10 @@ def test_two_readers_share_what_comes(names):
             own.extend(float(element) for element in outfeed)
         return own
 
-    readers = [Beside(share), Beside(share)]
+    readers = [beside(share), beside(share)]
     sent(names, numbers(names, 200), 200, outfeed)
     done.set()
-    parts = [reader.end() for reader in readers]
+    parts = [reader.result(PATIENCE) for reader in readers]
     assert all(part == sorted(part) for part in parts)
     assert sorted(parts[0] + parts[1]) == list(range(200))
 
@@ -120,7 +109,7 @@ def test_a_program_in_a_thread_has_the_variables_of_the_one_that_starts_it(names
             weight.assign_sub(0.5 * (weight - 3))
             outfeed.enqueue(loss)
 
-    Beside(ipu.ipu_strategy.IPUStrategy().run, step).end()
+    beside(ipu.ipu_strategy.IPUStrategy().run, step).result(PATIENCE)
     assert (outfeed.dequeue().numpy().tolist(), float(weight)) == ([4, 1, 0.25], 2.75)
 
 
@@ -147,12 +136,12 @@ def test_sessions_in_two_threads():
         program, dequeue, initializer = compiled(names, numbers(names, 60, 30, seen), 60)
         with tf.Session() as session:
             session.run([tf.global_variables_initializer(), initializer])
-            training = Beside(session.run, program)
+            training = beside(session.run, program)
             while len(found) < 60:
                 found.extend(session.run(dequeue)[0].tolist())
                 if len(found) >= 20:
                     seen.set()
-            training.end()
+            training.result(PATIENCE)
         assert found == list(range(60))
 
 
@@ -170,8 +159,8 @@ def test_programs_in_threads_of_their_own_compute_what_they_compute_alone():
                 return session.run(dequeue)[1].sum(axis=1).tolist()
 
         asked = [(0.1, 1), (0.2, 2), (0.3, 1)]
-        alone = [Beside(learned, *each).end() for each in asked]
-        together = [each.end() for each in [Beside(learned, *each) for each in asked]]
+        alone = [beside(learned, *each).result(PATIENCE) for each in asked]
+        together = [each.result(PATIENCE) for each in [beside(learned, *each) for each in asked]]
     assert together == alone
     assert len({losses[0] for losses in alone}) == 2  # by two seeds
     assert all(losses[-1] < losses[0] / 10 for losses in alone)
@@ -180,25 +169,12 @@ def test_programs_in_threads_of_their_own_compute_what_they_compute_alone():
 def test_a_thread_has_the_configuration_and_seed_of_the_program_that_starts_it():
     configured(auto_select_ipus=2).configure_ipu_system()
     try:
-        (found,) = Beside(get_ipu_config).end()
+        (found,) = beside(get_ipu_config).result(PATIENCE)
         assert found.auto_select_ipus == 2
+        contextvars.copy_context().run(configured(auto_select_ipus=4).configure_ipu_system)
+        (found,) = get_ipu_config()
+        assert found.auto_select_ipus == 2  # as another context's is its own
     finally:
         reset_ipu_configuration()
     with pytest.raises(ProgramStateError, match="No IPU devices configured"):
-        Beside(get_ipu_config).end()
-
-
-def test_what_is_remembered_belongs_to_a_context_and_to_threads_that_begin():
-    value = ContextValue("value", 0)
-    contextvars.copy_context().run(value.set, 1)
-    assert value() == 0
-    assert Beside(value).end() == 1
-    value.set(2)
-    assert contextvars.copy_context().run(value) == 2
-
-    def own():
-        value.set(3)
-        return value()
-
-    assert Beside(own).end() == 3
-    assert value() == 2
+        beside(get_ipu_config).result(PATIENCE)
