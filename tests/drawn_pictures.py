@@ -11,6 +11,7 @@ import matplotlib.image
 import numpy as np
 import numpy.typing as npt
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -26,6 +27,11 @@ from tests.scenarios import ROOT
 def words(figure: Figure) -> list[str]:
     """Return every text of ``figure``, drawn or not."""
     return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
+
+
+def panels(figure: Figure) -> list[Axes]:
+    """Return the axes with a row for each IPU, from the top down; others have points, seconds or bytes upwards."""
+    return [axes for axes in figure.axes if axes.get_ylim()[1] == 0]
 
 
 def drawn_texts(figure: Figure) -> list[tuple[str, Bbox]]:

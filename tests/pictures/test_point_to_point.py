@@ -14,15 +14,15 @@ from ipusim.analysis.phases import phases_of
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.legend import legend_entries
-from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.style import LOOK_OF_KIND
 from ipusim.app.render.tables import ipu_table, summary_table
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.trace_tracks import lanes
-from ipusim.app.render.window import execution_window, phase_window
+from ipusim.app.render.window import execution_window
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.timeline.kinds import SpanKind
+from tests.drawn_pictures import words
 from tests.scenarios import run, timeline
 
 #: Passes far shorter than the way of what they make, so that many sends of an IPU overlap.
@@ -141,42 +141,17 @@ def test_the_trace_names_the_mode_and_counts_bytes_on_their_way(read_perfetto):
     assert area == pytest.approx(float(Fraction(exact * 10**9, spans.info.clock_hz)), rel=1e-3)
 
 
-def words(figure):
-    return [text.get_text() for text in figure.texts] + [text.get_text() for axes in figure.axes for text in axes.texts]
-
-
 def test_a_picture_shows_halves_waits_and_sends_with_their_numbers():
     spans = timeline("zero_bubble_h1", system="m2000", forward=100_000, backward=200_000, moved=1 << 20)
     shown = content(spans, execution_window(spans), 9.0)
     names = [entry.text for entry in legend_entries([shown])]
-    assert (
-        names
-        == [
-            "forward",
-            "gradient of the input",
-            "gradients of the weights",
-            "weight update",
-            "wait for a tensor",
-            "sync wait",
-            "end of a phase",
-        ][: len(names)]
-    )
-    assert {"gradient of the input", "gradients of the weights", "wait for a tensor"} <= set(names)
+    passes = ["forward", "gradient of the input", "gradients of the weights", "weight update"]
+    assert names == [*passes, "wait for a tensor", "sync wait", "end of a phase"][: max(len(names), 5)]
     found = words(execution_trace(spans))
     assert "drawn: zero_bubble_h1 in point-to-point, 4 IPUs, 4 stages, 8 micro-batches" in found
     assert Counter(found)["5"] == 4 * 3
     blocked = timeline("1f1b", system="m2000", forward=100_000, backward=200_000, moved=1 << 20, overlap_copies=False)
     assert "send" in [entry.text for entry in legend_entries([content(blocked, execution_window(blocked), 9.0)])]
-
-
-@pytest.mark.parametrize("phase", ["ramp-up", "main", "ramp-down", "weight-update"])
-def test_pictures_zoom_to_phases(phase):
-    found = run("1f1b", system="m2000", held=1000, moved=1000)
-    shown = phase_window(found.timeline, phase)
-    figure = execution_trace(found.timeline, shown.start, shown.end)
-    assert figure.axes[-1].get_xlim() == (shown.start, shown.end)
-    assert phase.replace("-update", " update") in words(figure)
-    assert "1f1b in point-to-point" in words(memory_chart(found.timeline, found.memory, shown))[0]
 
 
 def test_the_line_at_the_end_of_a_phase_is_interrupted_over_a_number():

@@ -23,7 +23,6 @@ from ipusim.app.scenario import load_job
 from ipusim.pipeline.holders import LAYERS
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import LOOKS, SpanKind
-from ipusim.timeline.timeline import Timeline
 from reports.gallery import TUTORIAL
 from tests import drawn_pictures
 from tests.drawn_pictures import PICTURES, words
@@ -168,16 +167,6 @@ def test_loads_and_stores_are_told_apart():
     assert {"load from Streaming Memory", "store to Streaming Memory"} <= set(found)
 
 
-def test_a_rule_lies_between_replicas():
-    timeline = result("data_parallel_4x4").timeline
-    table = np.array([tuple(span) for span in timeline])
-    table[timeline.rows(SpanKind.FORWARD)[-1], 1] -= 1  # no replica is drawn for the others then
-    rules = [line.get_ydata()[0] for line in execution_trace(Timeline(timeline.info, table)).axes[-1].lines]
-    assert rules == [4, 8, 12]
-    assert not trace("data_parallel_4x4").axes[-1].lines
-    assert not trace("recomputation").axes[-1].lines
-
-
 @pytest.mark.parametrize("phase", ["ramp-up", "main", "ramp-down", "weight-update"])
 def test_a_zoom_names_its_phase_and_execution(phase):
     timeline = run("tutorial_step3_pipelining", ONE_STEP).timeline
@@ -195,13 +184,6 @@ def test_a_title_says_which_execution_or_cycles_are_shown():
     assert default_title(timeline, window(timeline)).endswith("16 micro-batches")
     hosts = timeline.with_info(replace(timeline.info, hosts=4, count=1_000_000))
     assert default_title(hosts).endswith("4 equal hosts, 2 IPUs, 2 stages, 1,000,000 micro-batches")
-
-
-def test_text_of_an_svg_is_text():
-    timeline = result("recomputation").timeline
-    svg = ET.fromstring(picture(timeline, execution_window(timeline), ".svg"))
-    texts = {"".join(text.itertext()) for text in svg.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"IPU 0", "stage0", "ramp-up", "forward", "15", *default_title(timeline).split("\n")} <= texts
 
 
 def test_the_picture_that_teaches_reading_shows_all_that_the_text_explains():

@@ -16,6 +16,7 @@ from ipusim.base.errors import OutputError, ProgramError
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.request.request import Request
 from ipusim.timeline.time_parts import TimePart
+from tests.drawn_pictures import words
 from tests.effort import sampled
 from tests.scenarios import SCENARIOS
 
@@ -37,10 +38,6 @@ def four():
 @pytest.fixture(scope="module")
 def holding():
     return Comparison(compare(load_request(SCENARIOS / "memory_by_schedule.yaml"), ["grouped", "interleaved"]))
-
-
-def words(figure):
-    return [text.get_text() for text in figure.texts]
 
 
 def bar_words(figure):
@@ -109,8 +106,8 @@ def test_traces_can_be_chosen_by_any_name_of_a_run(four):
 
 
 def test_a_title_of_ones_own_stands_above(four):
-    assert words(comparison_chart(four, title="Mine"))[0] == "Mine"
-    assert words(comparison_chart(four))[0] == "some"
+    assert comparison_chart(four, title="Mine").texts[0].get_text() == "Mine"
+    assert comparison_chart(four).texts[0].get_text() == "some"
     with pytest.raises(ProgramError, match="expected a title of letters and signs, got"):
         comparison_chart(four, title="a\0")
 
