@@ -9,23 +9,22 @@ import pytest
 
 from ipusim.app.render.window import ShownPart
 from ipusim.app.run_folder import pictures, report
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from tests.effort import rarest
-from tests.scenarios import job_from
+from tests.scenarios import SCENARIOS, run
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
 
 @pytest.fixture(scope="module")
-def job():
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
-    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 12, "stages": stages}
-    return job_from({"system": {"name": "m2000"}, "pipeline": pipeline})
+def result():
+    return run("grouped", mapping=(0, 1), count=12, forward=1000, backward=2000, held=90_000, system="m2000")
 
 
 @pytest.fixture(scope="module")
-def result(job):
-    return execute(job)
+def job(result):
+    return result.job
 
 
 @pytest.fixture(scope="module")
@@ -75,25 +74,7 @@ def test_where_that_process_is_killed_or_the_run_is_too_long_to_be_sent_they_are
 
 @pytest.fixture(scope="module")
 def training():
-    return job_from(
-        {
-            "system": {"name": "m2000"},
-            "data": {"type": "synthetic", "shape": [4], "classes": 2, "samples": 64},
-            "model": {
-                "layers": [
-                    {"name": "dense", "type": "dense", "units": 2},
-                    {"name": "loss", "type": "softmax_cross_entropy"},
-                ]
-            },
-            "pipeline": {
-                "stages": [["dense"], ["loss"]],
-                "micro_batch_size": 4,
-                "gradient_accumulation_count": 4,
-            },
-            "optimizer": {"type": "sgd", "learning_rate": 0.1},
-            "steps": 3,
-        }
-    )
+    return load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", ("steps=3", "pipeline.repeat_count=1"))
 
 
 def sent(result, shown=None, timeline=None):
@@ -134,19 +115,19 @@ def test_they_are_made_of_the_run_without_its_arithmetic_before_its_own_is_there
 
     monkeypatch.setattr(pictures, "pictures_of", noted)
     result = execute(training)
-    timeline = result.timeline
+    timeline, title = result.timeline, result.timeline.info.title
     others = (
         timeline.with_info(replace(timeline.info, title="another")),
         timeline.with_info(replace(timeline.info, name="x")),
     )
-    for run, content in (
-        (sent(result), "1: execution 0 of 3, "),
-        (sent(result, report.picture_window(timeline, ShownPart(execution=1))), "2: execution 1 of 3, "),
+    for asked, content in (
+        (sent(result), f"1: execution 0 of 3, {title}"),
+        (sent(result, report.picture_window(timeline, ShownPart(execution=1))), f"2: execution 1 of 3, {title}"),
         (sent(result, timeline=others[0]), "2: execution 0 of 3, another"),
-        (sent(result, timeline=others[1]), "2: execution 0 of 3, "),
+        (sent(result, timeline=others[1]), f"2: execution 0 of 3, {title}"),
     ):
         with report.drawing_ahead(training, report.picture_window) as drawing:
-            assert drawing.send(run)
+            assert drawing.send(asked)
             made = drawing.results()
         assert made["trace.png"] == content.encode()
         assert ("timeline.npz" in made) == content.startswith("1")

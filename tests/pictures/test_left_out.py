@@ -18,10 +18,9 @@ from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, execution_window, phase_window
 from ipusim.app.run_folder import pictures, report
 from ipusim.base.errors import OptionError
-from ipusim.runs.execute import execute
 from tests.drawn_pictures import assert_legible, drawn_texts, words
 from tests.effort import slowest
-from tests.scenarios import job_from
+from tests.scenarios import run
 from tests.timelines import folded, lay_out_timeline
 
 
@@ -153,18 +152,18 @@ def test_in_a_comparison_a_run_with_a_break_has_an_axis_of_its_own(monkeypatch):
 @pytest.fixture(scope="module")
 def holding():
     """A run whose stages hold something, whole, and the same as a Timeline with blocks."""
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
-    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 40, "stages": stages}
-    run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
-    return run, folded(run.timeline)
+    found = run("grouped", mapping=(0, 1), count=40, forward=1000, backward=2000, held=90_000, system="m2000")
+    return found, folded(found.timeline)
 
 
 def test_memory_is_drawn_with_the_same_break_and_its_peak_where_it_is(holding, monkeypatch):
-    run, short = holding
-    window = execution_window(run.timeline)
-    assert to_svg(memory_chart(short, run.memory, window)) == to_svg(memory_chart(run.timeline, run.memory, window))
+    whole, short = holding
+    window = execution_window(whole.timeline)
+    assert to_svg(memory_chart(short, whole.memory, window)) == to_svg(
+        memory_chart(whole.timeline, whole.memory, window)
+    )
     monkeypatch.setattr(timelines, "MOST_SPANS", 100)
-    figure = memory_chart(short, run.memory, window)
+    figure = memory_chart(short, whole.memory, window)
     texts = words(figure)
     (sign,) = (text for text in texts if text.startswith("× "))
     assert any(f"{sign} stands for" in text for text in texts)
@@ -172,13 +171,12 @@ def test_memory_is_drawn_with_the_same_break_and_its_peak_where_it_is(holding, m
 
 
 def test_the_files_of_a_run_have_a_full_trace_where_that_is_asked_for(holding, monkeypatch, tmp_path):
-    run = holding[0]
-    short = replace(run, timeline=holding[1])
+    whole, short = holding[0], replace(holding[0], timeline=holding[1])
     assert short.timeline.repeats
     monkeypatch.setattr(pictures, "execution_trace", lambda *_, **__: Chart())
     monkeypatch.setattr(pictures, "memory_chart", lambda *_, **__: Chart())
-    window = execution_window(run.timeline)
-    every = report.run_files(run, window, tmp_path)
+    window = execution_window(whole.timeline)
+    every = report.run_files(whole, window, tmp_path)
     name = "trace.pftrace.gz"
     assert report.run_files(short, window, tmp_path)[name] == every[name]
     monkeypatch.setattr(shortened, "_MOST_SPANS", 100)

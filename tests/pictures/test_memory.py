@@ -12,6 +12,7 @@ from ipusim.analysis.memory import memory_curves, moment, product_steps
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.memory_layers import ipu_layers
+from ipusim.app.render.style import luminance
 from ipusim.app.render.window import Window, phase_window, window
 from ipusim.app.scenario import load_job
 from ipusim.model.profile import StageProfile
@@ -179,14 +180,9 @@ def test_equal_charts_are_equal_bytes_under_any_settings(lock_step, name):
 def test_no_two_layers_look_alike():
     faces = [layer.face for layer in LAYERS]
     assert len(set(faces)) == len(faces)
-
-    def lightness(face):
-        red, green, blue = (int(face[place : place + 2], 16) / 255 for place in (1, 3, 5))
-        return 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
-
     # Neighbours in a stack differ in grey print, or one of the two is hatched.
     for one, other in itertools.pairwise(LAYERS):
-        assert abs(lightness(one.face) - lightness(other.face)) > 0.1 or one.hatch != other.hatch
+        assert abs(luminance(one.face) - luminance(other.face)) > 0.1 or one.hatch != other.hatch
 
 
 def test_an_ipu_without_a_stage_has_no_row(lock_step):

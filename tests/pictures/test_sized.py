@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import nullcontext, suppress
+from functools import cache
 
 import numpy as np
 import pytest
@@ -21,44 +22,51 @@ OWN = "A title of my own"
 SIZES = ("3x2in", "4x3in", "5x8in", "6x3in", "8x5in", "14x2in", "14x8in")
 
 
-@pytest.fixture(scope="module")
-def pictures():
-    """Every picture that takes options, by name."""
+FOUR = SCENARIOS / "schedules_four_ipus.yaml"
+
+
+@cache
+def run(name, **more):
     small = {"numerics": "off", "evaluate": None, "expect": None, "steps": 1}
-    run = ipusim.run(SCENARIOS / "tutorial_step3_pipelining.yaml", changes=small)
-    large = ipusim.run(SCENARIOS / "bert_large.yaml", changes=small | {"memory": "report"})
-    four = SCENARIOS / "schedules_four_ipus.yaml"
-    vary = {"pipeline.gradient_accumulation_count": "8..32x2", "pipeline.schedule": ["grouped", "sequential"]}
-    swept = ipusim.sweep(four, vary, workers=1)
-    mapped = ipusim.sweep(four, {"pipeline.gradient_accumulation_count": "8..32x2", "steps": [1, 2, 3]}, workers=1)
-    compared = ipusim.compare(four, ["grouped", "1f1b", "gpipe"])
-    explained = run.explain()
-    return {
-        "trace": lambda picture: run.figure(picture=picture),
-        "ramp-up": lambda picture: run.figure(phase="ramp-up", picture=picture),
-        "trace of BERT": lambda picture: large.figure(picture=picture),
-        "memory": lambda picture: run.memory_figure(picture=picture),
-        "memory of BERT": lambda picture: large.memory_figure(picture=picture),
-        "idle": explained.figure,
-        "path": lambda picture: explained.path_figure(picture=picture),
-        "sweep": lambda picture: swept.figure(picture=picture),
-        "heat map": lambda picture: mapped.figure(picture=picture),
-        "comparison": lambda picture: compared.figure(picture=picture),
-    }
+    return ipusim.run(SCENARIOS / f"{name}.yaml", changes=small | more)
 
 
-NAMES = (
-    "trace",
-    "ramp-up",
-    "trace of BERT",
-    "memory",
-    "memory of BERT",
-    "idle",
-    "path",
-    "sweep",
-    "heat map",
-    "comparison",
-)
+def trained():
+    return run("tutorial_step3_pipelining")
+
+
+def large():
+    return run("bert_large", memory="report")
+
+
+@cache
+def explained():
+    return trained().explain()
+
+
+@cache
+def swept(key, *values):
+    return ipusim.sweep(FOUR, {"pipeline.gradient_accumulation_count": "8..32x2", key: [*values]}, workers=1)
+
+
+@cache
+def compared():
+    return ipusim.compare(FOUR, ["grouped", "1f1b", "gpipe"])
+
+
+#: Every picture that takes options, by name.
+PICTURES = {
+    "trace": lambda picture: trained().figure(picture=picture),
+    "ramp-up": lambda picture: trained().figure(phase="ramp-up", picture=picture),
+    "trace of BERT": lambda picture: large().figure(picture=picture),
+    "memory": lambda picture: trained().memory_figure(picture=picture),
+    "memory of BERT": lambda picture: large().memory_figure(picture=picture),
+    "idle": lambda picture: explained().figure(picture),
+    "path": lambda picture: explained().path_figure(picture=picture),
+    "sweep": lambda picture: swept("pipeline.schedule", "grouped", "sequential").figure(picture=picture),
+    "heat map": lambda picture: swept("steps", 1, 2, 3).figure(picture=picture),
+    "comparison": lambda picture: compared().figure(picture=picture),
+}
 
 
 def overlaps(figure):
@@ -85,7 +93,7 @@ def upright(figure):
 
 def every_other(values):
     """Return pairs of names of pictures and values: every other one, and the rest with ``--every``."""
-    pairs = itertools.product(enumerate(NAMES), enumerate(values))
+    pairs = itertools.product(enumerate(PICTURES), enumerate(values))
     return [
         pytest.param(name, value, id=f"{name}-{value}", marks=rarest if (place + at) % 2 else ())
         for (place, name), (at, value) in pairs
@@ -94,19 +102,19 @@ def every_other(values):
 
 @sampled(2)
 @pytest.mark.parametrize(("name", "size"), every_other(SIZES))
-def test_a_picture_has_its_size_and_is_legible_or_is_refused(pictures, name, size):
+def test_a_picture_has_its_size_and_is_legible_or_is_refused(name, size):
     width, height = map(float, size.removesuffix("in").split("x"))
     with suppress(OptionError) if width < 8 or height < 5 else nullcontext():  # any picture can be read in 8x5in
-        figure = pictures[name](Picture(OWN, size))
+        figure = PICTURES[name](Picture(OWN, size))
         assert figure.get_size_inches().tolist() == pytest.approx([width, height])
         assert overlaps(figure) == []
         assert any(word.startswith(OWN) for word in words(figure))  # of several runs the title says which are shown
 
 
 @sampled(2)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_title_alone_keeps_the_size_and_the_line_of_the_configuration(pictures, name):
-    usual, own = pictures[name](Picture()), pictures[name](Picture(OWN))
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_title_alone_keeps_the_size_and_the_line_of_the_configuration(name):
+    usual, own = PICTURES[name](Picture()), PICTURES[name](Picture(OWN))
     assert OWN in words(own)
     assert OWN not in words(usual)
     assert own.get_size_inches()[0] == 10
@@ -115,8 +123,7 @@ def test_a_title_alone_keeps_the_size_and_the_line_of_the_configuration(pictures
 
 
 def test_a_text_that_is_cut_or_lies_over_another_is_named():
-    run = ipusim.run(SCENARIOS / "schedules_four_ipus.yaml")
-    figure, picture = run.figure(), Picture(size="10x4in")
+    figure, picture = run("schedules_four_ipus").figure(), Picture(size="10x4in")
     assert finish(figure, picture) is figure
     figure.write(0.1, 0.1, "over the title")
     with pytest.raises(OptionError, match=r"over the title.* would overlap"):
@@ -128,9 +135,9 @@ def test_a_text_that_is_cut_or_lies_over_another_is_named():
 
 @sampled(2)
 @pytest.mark.parametrize(("name", "theme"), every_other(["dark", "print"]))
-def test_text_of_a_theme_can_be_read_and_colours_are_those_of_the_theme(pictures, name, theme):
+def test_text_of_a_theme_can_be_read_and_colours_are_those_of_the_theme(name, theme):
     """The ground of a text is the commonest colour below it in the picture without texts."""
-    figure = pictures[name](Picture(theme=theme))
+    figure = PICTURES[name](Picture(theme=theme))
     texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
     for text in texts:
         text.set_visible(False)
@@ -152,8 +159,8 @@ def test_text_of_a_theme_can_be_read_and_colours_are_those_of_the_theme(pictures
         assert drawn[2, 2].tolist() == [0x18, 0x1B, 0x21]
 
 
-def test_the_default_theme_keeps_all_pixels(pictures):
-    assert (pixels(pictures["trace"](Picture())) == pixels(pictures["trace"](Picture(theme="light")))).all()
+def test_the_default_theme_keeps_all_pixels():
+    assert (pixels(PICTURES["trace"](Picture())) == pixels(PICTURES["trace"](Picture(theme="light")))).all()
 
 
 def test_what_is_no_theme_is_refused():
@@ -168,10 +175,10 @@ def test_a_size_is_inches(size):
     assert [picture.width_in, picture.height_in] == sides
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_size_that_is_too_small_is_refused_with_the_reason(pictures, name):
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_size_that_is_too_small_is_refused_with_the_reason(name):
     with pytest.raises(OptionError, match=r"^size: expected a larger picture, got 2x1in: "):
-        pictures[name](Picture(size="2x1in"))
+        PICTURES[name](Picture(size="2x1in"))
 
 
 @pytest.mark.parametrize("size", ["6x3", "6x3cm", "x3in", "0x3in", "6x41in", "6x-3in", "nan", 5, None, "6x3in\n", "{}"])
