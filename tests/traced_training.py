@@ -92,6 +92,7 @@ def on_ipus(build: Callable[[], Any]) -> Any:
         return tf.nest.pack_sequence_as(structure[0], list(results or ()))
 
 
+@dataclass
 class OnIpus:
     """A module of Graphcore's operations whose functions run on simulated IPUs, on arrays.
 
@@ -99,9 +100,7 @@ class OnIpus:
         module: the module's name.
     """
 
-    def __init__(self, module: str) -> None:
-        """Take the name."""
-        self.module = module
+    module: str
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return a function by its name."""
@@ -114,6 +113,7 @@ class OnIpus:
         return call
 
 
+@dataclass
 class Lazily:
     """A module of Graphcore's names on TensorFlow, imported when a name of it is asked for.
 
@@ -121,9 +121,7 @@ class Lazily:
         module: the module's name.
     """
 
-    def __init__(self, module: str) -> None:
-        """Take the name."""
-        self.module = module
+    module: str
 
     def __getattr__(self, name: str) -> Any:
         """Return an object by its name."""

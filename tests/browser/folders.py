@@ -29,3 +29,19 @@ def run_into(folder, options):
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return timeline
+
+
+def four(forward, backward, *, step=0, moved=4096, **more):
+    """Return the options of a run of four stages, of which each takes ``step`` cycles more than the one before."""
+    held = {"gradient_bytes": moved, "parameter_bytes": 2**20, "stash_bytes": 2**16, **more}
+    stages = [
+        {"name": f"s{n}", "forward": forward + step * n, "backward": backward, "output_bytes": moved, **held}
+        for n in range(4)
+    ]
+    pipeline = {"stages": stages, "gradient_accumulation_count": 8}
+    return {"name": "four", "system": {"name": "m2000"}, "pipeline": pipeline}
+
+
+def asked(options, **pipeline):
+    """Return the options of a run with others of its pipeline."""
+    return options | {"pipeline": options["pipeline"] | pipeline}

@@ -14,27 +14,15 @@ from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
 from ipusim.timeline.timeline import Span, Timeline
-from tests.browser.folders import run_into
-from tests.browser.shown import colour, fields, hover, rgb, shows, unfold
+from tests.browser.folders import asked, four, run_into
+from tests.browser.shown import colour, fields, hover, rgb, shows, span_of, unfold
 from tests.effort import rarest
 
 FORWARD, BACKWARD = (
     rgb(page_looks([kind.row.look])[0]["light"]["fill"]) for kind in (SpanKind.FORWARD, SpanKind.BACKWARD)
 )
 HOSTILE = '<script>window.hacked = 1; alert(1)</script><img src=x onerror="window.hacked = 2">\u2028</script>'
-STAGES = [
-    {
-        "name": f"s{n}",
-        "forward": 4000 + 500 * n,
-        "backward": 8000,
-        "update": 900,
-        "output_bytes": 4096,
-        "gradient_bytes": 4096,
-    }
-    | {"parameter_bytes": 2**20, "stash_bytes": 2**16}
-    for n in range(4)
-]
-FOUR = {"name": "four", "system": {"name": "m2000"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
+FOUR = four(4000, 8000, step=500, update=900)
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +31,8 @@ def folders(tmp_path_factory):
     home = tmp_path_factory.mktemp("runs")
     run_into(home / "four", FOUR)
     system = {"name": "pod16", "auto_select_ipus": 8, "io_tiles": {"num_io_tiles": 64, "place_ops_on_io_tiles": True}}
-    again = {**FOUR, "name": "again", "system": system, "infeed": {"element_bytes": 65536}}
-    again["pipeline"] = FOUR["pipeline"] | {"repeat_count": 3, "gradient_accumulation_count": 16}
-    run_into(home / "again", again)
+    again = {"name": "again", "system": system, "infeed": {"element_bytes": 65536}}
+    run_into(home / "again", asked(FOUR | again, repeat_count=3, gradient_accumulation_count=16))
     return home
 
 
@@ -66,13 +53,6 @@ def both(folders):
 @pytest.fixture(scope="module")
 def timeline(folders):
     return Timeline.load(folders / "four" / "timeline.npz")
-
-
-def span_of(timeline, kind, stage, micro_batch):
-    """Return the row of a pass, and the second in its middle."""
-    rows = timeline.rows(kind)
-    row = int(rows[(timeline.stage[rows] == stage) & (timeline.micro_batch[rows] == micro_batch)][0])
-    return row, (timeline.start[row] + timeline.end[row]) / 2 / timeline.info.clock_hz
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=rarest)])

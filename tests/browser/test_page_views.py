@@ -10,22 +10,16 @@ from ipusim.app.page.page import report_page
 from ipusim.app.render import shortened
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.timeline.kinds import SpanKind
-from tests.browser.folders import run_into
+from tests.browser.folders import asked, four, run_into
 from tests.browser.shown import colour, fields, hover, rgb, shows
 from tests.effort import rarest, sampled
 
-STAGES = [
-    {"name": f"s{n}", "forward": 4000 + 500 * n, "backward": 8000, "output_bytes": 65536, "gradient_bytes": 65536}
-    | {"parameter_bytes": 2**20, "stash_bytes": 2**16}
-    for n in range(4)
-]
-LONG = [{**stage, "forward": 900_000, "backward": 1_800_000} for stage in STAGES]
-FOUR = {"system": {"name": "m2000"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
+FOUR = four(4000, 8000, step=500, moved=65536)
 #: What is run, by name; "short" is 100 times as fast as "long", and no faster than "alike".
 RUNS = {
     "short": FOUR,
-    "alike": {**FOUR, "pipeline": {**FOUR["pipeline"], "schedule": "interleaved"}},
-    "long": {**FOUR, "pipeline": {**FOUR["pipeline"], "stages": LONG}},
+    "alike": asked(FOUR, schedule="interleaved"),
+    "long": four(900_000, 1_800_000, moved=65536),
     "free": {**FOUR, "system": {"name": "free", "auto_select_ipus": 4}},
     "replicas": {**FOUR, "system": {"name": "pod16", "auto_select_ipus": 8}},
 }
@@ -35,7 +29,7 @@ RUNS = {
 def timelines(tmp_path_factory):
     """The folders of the runs, and their Timelines."""
     home = tmp_path_factory.mktemp("views")
-    return home, {name: run_into(home / name, {"name": name, **asked}) for name, asked in RUNS.items()}
+    return home, {name: run_into(home / name, {**options, "name": name}) for name, options in RUNS.items()}
 
 
 @pytest.fixture
@@ -202,8 +196,7 @@ def zoom_to(page, second):
 
 def test_a_run_that_is_drawn_at_its_ends_alone_shows_its_first_end_at_first(open_page, tmp_path, monkeypatch):
     monkeypatch.setattr(shortened, "_MOST_SPANS", 1000)
-    long = {**FOUR, "name": "many", "pipeline": {**FOUR["pipeline"], "gradient_accumulation_count": 512}}
-    timeline = run_into(tmp_path / "many", long)
+    timeline = run_into(tmp_path / "many", asked(FOUR, gradient_accumulation_count=512))
     drawn = shortened.in_periods(timeline)
     (gap,) = shortened.left_out(drawn)
     (tmp_path / "page.html").write_bytes(report_page([tmp_path / "many"]))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ipusim.app.compare.compare import Row, compare
+from ipusim.app.compare.compare import compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import ComparisonResult, comparison_chart, shown_rows
 from ipusim.app.compare.comparison_words import comparison_table, row_words
@@ -13,7 +13,6 @@ from ipusim.app.render.style import DPI
 from ipusim.app.render.time_bars import TimeBar
 from ipusim.app.scenario.load import load_request
 from ipusim.base.errors import OutputError, ProgramError
-from ipusim.pipeline.plan import Sync
 from ipusim.runs.request.request import Request
 from ipusim.timeline.time_parts import TimePart
 from tests.drawn_pictures import words
@@ -164,7 +163,3 @@ def test_the_lengths_of_a_bar_add_up_to_its_time_whatever_is_negative():
     (look, _, seconds), *rest = TimeBar("one", "", 2.0).lengths_s
     assert (look.name, seconds, rest) == ("parts not known", 2.0, [])
     assert TimeBar("refused", "refused", None).lengths_s == []
-
-
-def test_a_refused_row_has_no_parts():
-    assert Row("some", "grouped", Sync.LOCK_STEP, "AUTO", refusal="no").waterfall is None

@@ -117,34 +117,6 @@ devices pod61
 """.replace("COUNT", "pipeline.gradient_accumulation_count").splitlines()
     if line
 )
-#: Lines of a record whose command or options have other names now: the line of old, the line of today.
-RENAMED: Final[dict[str, str]] = {
-    **{
-        f"synthesize schedules_four_ipus.yaml {words}": f"suggest schedules_four_ipus.yaml --order {words}"
-        for words in (
-            "--out ordered --seconds 1000 --set pipeline.gradient_accumulation_count=2",
-            "--out proven --seconds 1000 --set pipeline.gradient_accumulation_count=3 --set pipeline.schedule=1f1b",
-        )
-    },
-    "view missing": "show missing --perfetto",
-    "trace four --phase ramp-up": "show four --phase ramp-up",
-    "trace four --from 0 --to 900000 --out zoomed.svg": "show four --from 0 --to 900000 --out zoomed.svg",
-    "trace four --phase rump": "show four --phase rump",
-    "export four": "show four --out four/spans.csv",
-    "export digits --out tables --from 0 --to 100000": "show digits --out tables/spans.csv --from 0 --to 100000",
-    "calibrate stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml": (
-        "validate --fit stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml"
-    ),
-    "calibrate measured_stages.csv": "validate --fit measured_stages.csv",
-    "schema": "check --schema",
-    "schedule gpipe --stages 3 --count 4 --format instructions": (
-        "schedule gpipe --stages 3 --count 4 --as instructions"
-    ),
-    "schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --format csv": (
-        "schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --as torch"
-    ),
-    "pin schedules_four_ipus.yaml --workers 1": "test --pin schedules_four_ipus.yaml --workers 1",
-}
 
 
 def seen(lines: list[str]) -> dict[str, dict[str, object]]:
@@ -235,13 +207,8 @@ def main(words: list[str]) -> int:
         return 0
     record = json.loads(asked.file.read_text())
     recorded = [name.partition(": ")[2] for name in record if name.startswith(f"{WIDTHS[0]} ")]
-    now = seen([RENAMED.get(line, line) for line in recorded])
-    old_of = {new: old for old, new in RENAMED.items() if old in recorded}
-    named = {}
-    for name, outcome in now.items():
-        width, _, line = name.partition(": ")
-        named[f"{width}: {old_of.get(line, line)}"] = outcome
-    listed = [line for line in differences(record, named) if asked.only in line or line.startswith(" ")]
+    lines = differences(record, seen(recorded))
+    listed = [line for line in lines if asked.only in line or line.startswith(" ")]
     print(*listed, sep="\n")
     print("equal" if not listed else f"{sum(not line.startswith(' ') for line in listed)} differ")
     return int(bool(listed))
