@@ -171,6 +171,16 @@ def stretches(figure, cycle):
     return list(zip(ends[::2], ends[1::2], strict=True))
 
 
+def test_more_passes_than_can_be_seen_become_shares_of_time():
+    spans = timeline("1f1b", count=800)
+    shown = content(spans, execution_window(spans), 8.0)
+    assert shown.shares
+    # Where all IPUs do the same in each bin, these melt into one.
+    assert 4 * 4 <= len(shown.boxes) < 100
+    area = ((shown.boxes.end - shown.boxes.start) * (shown.boxes.top - shown.boxes.bottom))[shown.boxes.look == 0]
+    assert area.sum() == pytest.approx(4 * 800 * 100, rel=1e-6)
+
+
 def test_no_bin_shows_an_ipu_at_work_long_before_it_is():
     """Where the busiest stage waits, its turns are far apart."""
     spans = timeline("1f1b", mapping=tuple(range(64)), count=200)
