@@ -34,7 +34,6 @@ def lay_out_timeline(
     update: int = 150,
     sync: int = 10,
     exchange: int = 20,
-    copy_bytes: int = 4096,
     infeed: int = 0,
     outfeed: int = 0,
     host_wait: int = 0,
@@ -86,9 +85,9 @@ def lay_out_timeline(
                 meet = max(free.values())
                 waits.append((meet, step, run, [*free.values()]))
                 synced = span(meet, sync, SpanKind.SYNC, ALL_IPUS, step=step, run=run)
-                now = span(synced, exchange, SpanKind.EXCHANGE, ALL_IPUS, step=step, run=run, size=copy_bytes)
+                now = span(synced, exchange, SpanKind.EXCHANGE, ALL_IPUS, step=step, run=run, size=4096)
                 for link, share in enumerate((exchange, exchange // 2)):
-                    span(synced, share, SpanKind.LINK, NONE, step=step, run=run, link=link, size=copy_bytes // 2)
+                    span(synced, share, SpanKind.LINK, NONE, step=step, run=run, link=link, size=2048)
                 free = dict.fromkeys(free, now)
             for ipu, op in ops:
                 if op.stage == shape.stages - 1 and op.kind == forward_pass:

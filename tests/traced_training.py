@@ -9,23 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.programs import configured, needs_tensorflow, pipelined, tensorflow
-
-
-@dataclass
-class Trained:
-    """A pipeline that has run.
-
-    Attributes:
-        losses: the first tensor that the outfeed has, of all runs.
-        job, timeline: what ran on the machine.
-        variables: values of TensorFlow's variables by name.
-    """
-
-    losses: np.ndarray
-    job: Any
-    timeline: Any
-    variables: dict[str, np.ndarray]
+from tests.programs import RanProgram, configured, needs_tensorflow, pipelined, tensorflow
 
 
 def ipus(number: int, **options: Any) -> Any:
@@ -43,7 +27,7 @@ def train(
     optimizer: Callable[[Any], Any] | None = None,
     runs: int = 1,
     **options: Any,
-) -> Trained:
+) -> RanProgram:
     """Trace and run a pipeline in a graph and a session of its own.
 
     Args:
@@ -67,10 +51,7 @@ def train(
         dataset = v1.data.Dataset.from_tensor_slices(tuple(data)).batch(batch, drop_remainder=True).repeat()
         made = None if rate is None else (optimizer or (lambda v1: v1.train.GradientDescentOptimizer(rate)))(v1)
         options = {"repeat_count": 2, "config": device or ipus(len(written)), "optimizer": made} | options
-        found = pipelined(names, written, dataset, count, feeds=({},) * runs, **options)
-    sent = [found.sent] if runs == 1 else found.sent
-    first = [each[0] if isinstance(each, list | tuple) else each for each in sent]
-    return Trained(np.concatenate(first), found.job, found.timeline, dict(found.variables))
+        return pipelined(names, written, dataset, count, feeds=({},) * runs, **options)
 
 
 def on_ipus(build: Callable[[], Any]) -> Any:

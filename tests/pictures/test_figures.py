@@ -92,11 +92,6 @@ def test_a_trace_names_its_phases_ipus_and_what_it_shows(lock_step):
     assert found.count("15") == 8  # forward and backward on four IPUs
 
 
-def test_stages_that_share_an_ipu_are_told_apart(lock_step):
-    found = words(execution_trace(lock_step("grouped", mapping=(0, 1, 0), count=6)))
-    assert {"0.3", "2.3", "1.3", "stage0, stage2"} <= set(found)
-
-
 def test_short_phases_still_have_their_names(lock_step):
     found = words(PICTURES["short ramps"](lock_step))
     assert {"ramp-up", "main", "ramp-down"} <= set(found)
@@ -125,12 +120,6 @@ def test_zoom_shows_only_the_window(lock_step):
     assert "ramp-up" not in found
     assert "0" not in [text for text in found if text.isdigit()]
     assert figure.axes[-1].get_xlim() == (shown.start, shown.end)
-
-
-def test_comparison_heads_each_schedule_with_its_time_per_weight_update(lock_step):
-    found = words(PICTURES["comparison"](lock_step))
-    assert "grouped in lock-step: 3,930 cycles, 2.456 µs per weight update" in found
-    assert any(word.startswith("sequential in lock-step: 11,670 cycles, 7.294 µs per weight update") for word in found)
 
 
 def test_comparison_refuses_nothing_to_compare():

@@ -17,6 +17,7 @@ from tests.drawn_pictures import (
     drawn_of,
     figure,
     figure_pixels,
+    overlaps,
     panels,
     pixels,
     png,
@@ -63,12 +64,7 @@ def test_a_picture_is_as_its_scenario_runs_now(name):
 @sampled(2)
 @drawn_pictures
 def test_no_text_lies_over_another(name):
-    found = texts(name)
-    boxes = np.array([letters(text, extent) for text, extent in found])
-    x0, y0, x1, y1 = boxes.T
-    over = (x0[:, None] < x1) & (x0 < x1[:, None]) & (y0[:, None] < y1) & (y0 < y1[:, None])
-    pairs = [(found[one][0].get_text(), found[two][0].get_text()) for one, two in np.argwhere(np.triu(over, 1))]
-    assert pairs == []
+    assert overlaps([(text.get_text(), letters(text, extent)) for text, extent in texts(name)]) == []
 
 
 @drawn_pictures
