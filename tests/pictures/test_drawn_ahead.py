@@ -23,11 +23,6 @@ def result():
 
 
 @pytest.fixture(scope="module")
-def job(result):
-    return result.job
-
-
-@pytest.fixture(scope="module")
 def drawn_here(result, tmp_path_factory):
     return report.run_files(result, report.picture_window(result.timeline), tmp_path_factory.getbasetemp())
 
@@ -51,8 +46,8 @@ def files(result, folder, drawing):
     return report.run_files(result, report.picture_window(result.timeline), folder, drawing=drawing)
 
 
-def test_pictures_drawn_ahead_are_those_drawn_here(job, result, drawn_here, drawn_in, tmp_path):
-    with report.drawing_ahead(job, report.picture_window) as drawing:
+def test_pictures_drawn_ahead_are_those_drawn_here(result, drawn_here, drawn_in, tmp_path):
+    with report.drawing_ahead(result.job, report.picture_window) as drawing:
         ahead = files(result, tmp_path, drawing)
     assert [*ahead] == [*drawn_here]
     assert {name for name in ahead if ahead[name] != drawn_here[name]} <= {"scenario.yaml"}
@@ -61,13 +56,13 @@ def test_pictures_drawn_ahead_are_those_drawn_here(job, result, drawn_here, draw
 
 
 def test_where_that_process_is_killed_or_the_run_is_too_long_to_be_sent_they_are_drawn_here(
-    job, result, drawn_here, drawn_in, monkeypatch, tmp_path
+    result, drawn_here, drawn_in, monkeypatch, tmp_path
 ):
-    with report.drawing_ahead(job, report.picture_window) as drawing:
+    with report.drawing_ahead(result.job, report.picture_window) as drawing:
         os.kill(drawing._child.process, signal.SIGKILL)
         assert files(result, tmp_path, drawing)["trace.png"] == drawn_here["trace.png"]
     monkeypatch.setattr(report, "_MOST_SENT_ROWS", len(result.timeline) - 1)
-    with report.drawing_ahead(job, report.picture_window) as drawing:
+    with report.drawing_ahead(result.job, report.picture_window) as drawing:
         assert files(result, tmp_path, drawing)["memory.png"] == drawn_here["memory.png"]
     assert drawn_in == [os.getpid()] * 2
 
