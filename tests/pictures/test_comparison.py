@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ipusim.analysis.fit import fit
 from ipusim.analysis.fullest_memory import fullest
@@ -30,7 +29,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.drawn_pictures import panels, words
+from tests.drawn_pictures import panels, pixels, words
 from tests.effort import rarest, sampled, seeds
 from tests.scenarios import SCENARIOS
 
@@ -114,14 +113,12 @@ def test_coarser_content_has_wider_bins_of_the_same_area(lock_step):
 def test_in_thin_rows_a_share_is_seen_in_all_of_them_or_in_none(lock_step):
     mapping = tuple(range(256))
     figure = execution_trace(lock_step("sequential", mapping=mapping, count=4))
-    figure.set_dpi(180)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    shown = pixels(figure)
     (axes,) = panels(figure)
     edges = axes.transAxes.transform([(0, 1), (1, 0)])
     left, right = edges[:, 0].round().astype(int)
     bottoms = figure.bbox.height - np.linspace(*edges[:, 1], len(mapping) + 1)
-    colours = np.moveaxis(np.asarray(canvas.buffer_rgba())[:, left + 5 : right - 5, :3], -1, 0)
+    colours = np.moveaxis(shown[:, left + 5 : right - 5], -1, 0)
     red, green, blue = np.ascontiguousarray(colours, dtype=np.int16)
     greener = np.minimum(green - red, green - blue)
     exchanging = [  # the exchange alone is more green than red and than blue

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ipusim.app.render.boxes import span_boxes
 from ipusim.app.render.content import content
@@ -18,27 +17,29 @@ from ipusim.app.render.window import window
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import LOOKS, SpanKind
+from tests.drawn_pictures import pixels
 from tests.effort import share
 from tests.scenarios import SCENARIOS
 
 
 def rows_of_pixels(figure, ipus):
     """The pixels of each IPU's row, each of shape (height, width, 3), without what is written beside them."""
-    figure.set_dpi(DPI)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+    shown = pixels(figure).astype(int)
     axes = figure.axes[-1].get_window_extent()
     x0, x1 = round(axes.x0), round(axes.x1)
     # Pixels count from the top, matplotlib from the bottom.
-    tops = [round(len(pixels) - axes.y1 + (axes.height / ipus) * row) for row in range(ipus + 1)]
-    return [pixels[top:end, x0:x1] for top, end in itertools.pairwise(tops)]
+    tops = [round(len(shown) - axes.y1 + (axes.height / ipus) * row) for row in range(ipus + 1)]
+    return [shown[top:end, x0:x1] for top, end in itertools.pairwise(tops)]
 
 
-def stretches(pixels, colour):
-    """How many stretches of columns hold a pixel of about this colour."""
-    wanted = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
-    held = (np.abs(pixels - wanted).max(axis=-1) <= 24).any(axis=0)
+def holds(row, look, apart):
+    """Whether each column of a row holds a pixel of the look's colour, or apart from it by no more than so much."""
+    wanted = np.array([int(look.face[place : place + 2], 16) for place in (1, 3, 5)])
+    return (np.abs(row - wanted).max(axis=-1) <= apart).any(axis=0)
+
+
+def stretches(held):
+    """How many stretches of columns hold a colour."""
     return int(held[0]) + int(np.count_nonzero(held[1:] & ~held[:-1]))
 
 
@@ -49,7 +50,7 @@ def test_all_forward_passes_of_an_inference_can_be_seen():
     rows = rows_of_pixels(execution_trace(timeline, picture=Picture(size="9x4in")), 4)
     narrowest = (timeline.end - timeline.start)[forward].min()
     assert narrowest / window(timeline).cycles * rows[0].shape[1] < 0.5, "these passes are narrower than half a pixel"
-    assert [stretches(pixels, LOOKS[0].face) for pixels in rows] == [32] * 4
+    assert [stretches(holds(row, LOOKS[0], 24)) for row in rows] == [32] * 4
 
 
 @settings(max_examples=share(12), deadline=None)
@@ -74,12 +75,10 @@ def test_no_pass_of_any_run_vanishes(lock_step, forward, backward, turns, sync, 
     )
     figure = execution_trace(timeline)
     rows = rows_of_pixels(figure, 4)
-    for ipu, pixels in enumerate(rows):
-        scale = pixels.shape[1] / window(timeline).cycles
+    for ipu, row in enumerate(rows):
+        scale = row.shape[1] / window(timeline).cycles
         for kind in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.WEIGHT_UPDATE):
-            look = LOOKS[LOOK_OF_KIND[kind]]
-            wanted = np.array([int(look.face[place : place + 2], 16) for place in (1, 3, 5)])
-            near = np.flatnonzero((np.abs(pixels - wanted).max(axis=-1) <= 48).any(axis=0))
+            near = np.flatnonzero(holds(row, LOOKS[LOOK_OF_KIND[kind]], 48))
             for span in timeline.rows(kind):
                 if timeline.ipu[span] == ipu:
                     middle = (timeline.start[span] + timeline.end[span]) / 2 * scale
@@ -136,6 +135,6 @@ def test_a_small_share_of_a_dense_run_is_seen(lock_step):
     assert shown.shares
     forward = shown.boxes.look == 0
     assert set(shown.boxes.ipu[forward]) == {0, 1, 2, 3}
-    pixels = (shown.boxes.top - shown.boxes.bottom) * 0.4 * DPI
-    assert pixels[forward].min() >= 1.5
+    tall = (shown.boxes.top - shown.boxes.bottom) * 0.4 * DPI
+    assert tall[forward].min() >= 1.5
     assert (shown.boxes.top).max() <= 1 + 1e-12
