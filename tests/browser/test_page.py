@@ -55,20 +55,6 @@ def timeline(folders):
     return Timeline.load(folders / "four" / "timeline.npz")
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=rarest)])
-def test_it_opens_without_a_word_in_light_and_dark_and_the_button_changes_that(open_page, both, scheme):
-    page = open_page(both, color_scheme=scheme)
-    paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(24, 27, 33)"}
-    back = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(back) == paper[scheme]
-    assert page.locator("#theme").get_attribute("aria-pressed") == str(scheme == "dark").lower()
-    other = {"light": "dark", "dark": "light"}[scheme]
-    page.click("#theme")
-    assert page.evaluate(back) == paper[other]
-    assert page.title() == "2 runs: four, again"
-    assert page.locator("section").count() == 2
-
-
 def test_hovering_shows_all_fields_of_a_span(open_page, one, timeline):
     page = open_page(one)
     row, second = span_of(timeline, SpanKind.FORWARD, 1, 2)

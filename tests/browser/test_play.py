@@ -121,6 +121,7 @@ def test_it_opens_in_both_schemes_wide_and_narrow_and_nothing_is_cut_off(show, t
     second = span_of(timelines[1]["1f1b"], SpanKind.FORWARD, 1, 2)[1]
     assert second < now(page)
     assert colour(page, 1, second, section=1) == FORWARD[scheme]
+    assert page.locator("#theme").get_attribute("aria-pressed") == str(scheme == "dark").lower()
     page.click("#theme")
     other = {"light": "dark", "dark": "light"}[scheme]
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper[other]
