@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from ipusim.app.page.page import report_page
+from tests.browser.folders import run_into
+
 #: What the browser may be called.
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -93,3 +96,24 @@ def open_page(browser):
     # What the page holds itself is no request, and it is the tests that read its canvas back.
     ours = ("request: data:", "warning: Canvas2D: Multiple readback")
     assert [each for each in wrong if not each.startswith(ours)] == []
+
+
+@pytest.fixture(scope="module")
+def timelines(request, tmp_path_factory):
+    """The folders of a module's ``RUNS``, and their Timelines by name."""
+    home = tmp_path_factory.mktemp("runs")
+    return home, {name: run_into(home / name, options) for name, options in request.module.RUNS.items()}
+
+
+@pytest.fixture
+def show(request, open_page, timelines):
+    """Open the page of some of those runs, by name; it plays them if the module's ``PLAY`` says so."""
+    home, _ = timelines
+
+    def shown(*names, **how):
+        path = home / f"{'-'.join(names)}.html"
+        play = getattr(request.module, "PLAY", False)
+        path.write_bytes(report_page([home / name for name in names], play=play))
+        return open_page(path, **how)
+
+    return shown

@@ -25,26 +25,6 @@ RUNS = {
 }
 
 
-@pytest.fixture(scope="module")
-def timelines(tmp_path_factory):
-    """The folders of the runs, and their Timelines."""
-    home = tmp_path_factory.mktemp("views")
-    return home, {name: run_into(home / name, {**options, "name": name}) for name, options in RUNS.items()}
-
-
-@pytest.fixture
-def show(open_page, timelines):
-    """Open the page of some of the runs, by name."""
-    home, _ = timelines
-
-    def shown(*names, **how):
-        path = home / f"{'-'.join(names)}.html"
-        path.write_bytes(report_page([home / name for name in names]))
-        return open_page(path, **how)
-
-    return shown
-
-
 def length_s(timeline):
     return timeline.makespan_cycles / timeline.info.clock_hz
 

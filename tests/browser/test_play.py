@@ -9,11 +9,13 @@ from ipusim.analysis.phases import time_steps
 from ipusim.app.page.page import report_page
 from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import PASSES, SpanKind
-from tests.browser.folders import asked, four, run_into
+from tests.browser.folders import asked, four
 from tests.browser.shown import rgb, span_of
 from tests.effort import rarest
 
 FOUR = four(100_000, 200_000, update=50_000)
+#: Whether pages play the runs.
+PLAY = True
 #: What is run, by name.
 RUNS = {
     "grouped": FOUR,
@@ -35,26 +37,6 @@ FORWARD = {
     for scheme, look in page_looks([SpanKind.FORWARD.row.look])[0].items()
     if scheme in ("light", "dark")
 }
-
-
-@pytest.fixture(scope="module")
-def timelines(tmp_path_factory):
-    """The folders of the runs, and their Timelines."""
-    home = tmp_path_factory.mktemp("plays")
-    return home, {name: run_into(home / name, options) for name, options in RUNS.items()}
-
-
-@pytest.fixture
-def show(open_page, timelines):
-    """Open the page that plays some of the runs, by name."""
-    home, _ = timelines
-
-    def shown(*names, **how):
-        path = home / f"{'-'.join(names)}.html"
-        path.write_bytes(report_page([home / name for name in names], play=True))
-        return open_page(path, **how)
-
-    return shown
 
 
 def now(page, section=0):
