@@ -6,6 +6,7 @@ import random
 import sqlite3
 import statistics
 from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -132,8 +133,7 @@ def _trace(rng: random.Random) -> Drawn:
     world = run.ranks * run.replicas
     layout = rng.choice(["files", "files", "files", "merged", "merged", "threads", "threads", "unnamed"])
     form = rng.choice(["object", "list", "open list", "lines", "begin and end", "asynchronous"])
-    found = Drawn(f"trace, {layout}, {form}", {}, run.right(), run.count)
-    found.names = RULES if names == "own" else ()
+    found = Drawn(f"trace, {layout}, {form}", {}, run.right(), run.count, names=RULES if names == "own" else ())
     found.stages = run.stages if names == "gpipe" and run.replicas > 1 else None
     said = rng.choice(["info", "name", "number"])
     pids = rng.sample(range(100, 9000), world)
@@ -166,14 +166,11 @@ def _trace(rng: random.Random) -> Drawn:
             # Replicas of a stage may change places, which no time tells.
             found.reason = "the order of ranks was assumed" if run.replicas == 1 else ""
             found.right = found.right if run.replicas == 1 else []
-        metadata = (
-            []
-            if layout == "unnamed"
-            else [
-                {"ph": "M", "name": "process_name", "pid": pids[rank], "args": {"name": f"python rank {rank}"}}
-                for rank in order
-            ]
-        )
+        metadata = [
+            {"ph": "M", "name": "process_name", "pid": pids[rank], "args": {"name": f"python rank {rank}"}}
+            for rank in order
+            if layout == "merged"
+        ]
         found.files["all.json"] = _chrome({pids[rank]: run.events[rank] for rank in order}, form, None, rng, metadata)
     else:
         spans = {7: [Event(e.name, e.start, e.us, rank + 1) for rank in run.events for e in run.events[rank]]}
@@ -202,9 +199,9 @@ def _chrome(
     form: str,
     info: dict[str, object] | None,
     rng: random.Random,
-    metadata: list[dict[str, object]] | None = None,
+    metadata: Iterable[dict[str, object]] = (),
 ) -> bytes:
-    events: list[dict[str, object]] = [*(metadata or [])]
+    events: list[dict[str, object]] = [*metadata]
     for pid, drawn in processes.items():
         # Begins and ends on one thread lie one in another.
         spans = drawn if form == "begin and end" else [*map(_posted, drawn)]
@@ -338,17 +335,10 @@ def _spans(rng: random.Random) -> Drawn:
         resource = {"service.instance.id": f"run7-rank{rank}", "dl.pipeline_parallel.size": run.ranks}
         spans = []
         for event in run.events[rank]:
-            name = words[event.name[0]]
             attributes = {"megatron.microbatch_id": int(event.name.split()[1])} if event.name[0] in "FB" else {}
-            nanoseconds = [1_700_000_000 * 10**9 + us * 1000 for us in (event.start, event.start + event.us)]
-            spans.append(
-                {
-                    "name": name,
-                    "startTimeUnixNano": str(nanoseconds[0]),
-                    "endTimeUnixNano": str(nanoseconds[1]),
-                    "attributes": _typed(attributes),
-                }
-            )
+            start, end = (str(1_700_000_000 * 10**9 + us * 1000) for us in (event.start, event.start + event.us))
+            times = {"startTimeUnixNano": start, "endTimeUnixNano": end}
+            spans.append({"name": words[event.name[0]], **times, "attributes": _typed(attributes)})
         group = {"resource": {"attributes": _typed(resource)}, "scopeSpans": [{"spans": spans}]}
         lines.append(json.dumps({"resourceSpans": [group]}))
     rng.shuffle(lines)
@@ -367,8 +357,7 @@ def _report(rng: random.Random) -> Drawn:
     """Return a run as reports of nsys, a file of each rank."""
     names = rng.choice([*NAMES])
     run = _Run(rng, names)
-    found = Drawn("report, SQLite", {}, run.right(), run.count)
-    found.names = RULES if names == "own" else ()
+    found = Drawn("report, SQLite", {}, run.right(), run.count, names=RULES if names == "own" else ())
     for rank in range(run.ranks):
         with closing(sqlite3.connect(":memory:")) as database:
             database.execute(

@@ -31,14 +31,18 @@ def dense(x, W, b):
     return anp.matmul(x, W[..., None, :, :]) + b[..., None, None, :]
 
 
-def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal, added=lambda head: 0):
+def products(head, part, q, k):
+    return anp.matmul(q, anp.swapaxes(k, -1, -2))
+
+
+def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal, added=lambda head: 0, scored=products):
     """Attention head by head, with slices of the kernels; ``added`` gives what is added to a head's scores."""
     size = Wq.shape[-1] // heads
     joined = []
     for head in range(heads):
         part = slice(head * size, (head + 1) * size)
         q, k, v = (dense(x, W[..., part], b[..., part]) for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
-        scores = anp.matmul(q, anp.swapaxes(k, -1, -2)) / math.sqrt(size) + added(head)
+        scores = scored(head, part, q, k) / math.sqrt(size) + added(head)
         if causal:
             scores = scores - 1e30 * (1 - np.tri(x.shape[-2]))
         scores = anp.exp(scores - anp.max(scores, axis=-1, keepdims=True))
@@ -48,23 +52,17 @@ def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal, added=lambda hea
 
 def relative_attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, Wp, content_bias, position_bias, heads, causal=False):
     """Attention head by head, each position against the keys of all and against where they stand."""
-    size, joined = Wq.shape[-1] // heads, []
     steps, elements = x.shape[-2:]
     rates = [10_000 ** (-2 * (at // 2) / elements) for at in range(elements)]
     angles = np.array([[step * rate for rate in rates] for step in range(steps)])
     table = np.where(np.arange(elements) % 2 == 0, np.sin(angles), np.cos(angles))
-    for head in range(heads):
-        part = slice(head * size, (head + 1) * size)
-        q, k, v = (dense(x, W[..., part], b[..., part]) for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
+
+    def scored(head, part, q, k):
         keys = anp.matmul(table, Wp[..., None, :, part])
-        scores = anp.matmul(q + content_bias[..., None, None, head, :], anp.swapaxes(k, -1, -2))
-        scores = scores + anp.matmul(q + position_bias[..., None, None, head, :], anp.swapaxes(keys, -1, -2))
-        scores = scores / math.sqrt(size)
-        if causal:
-            scores = scores - 1e30 * (1 - np.tri(steps))
-        scores = anp.exp(scores - anp.max(scores, axis=-1, keepdims=True))
-        joined.append(anp.matmul(scores / anp.sum(scores, axis=-1, keepdims=True), v))
-    return dense(anp.concatenate(joined, axis=-1), Wo, bo)
+        content = products(head, part, q + content_bias[..., None, None, head, :], k)
+        return content + products(head, part, q + position_bias[..., None, None, head, :], keys)
+
+    return attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal, scored=scored)
 
 
 def window_attention(x, *weights, heads, window, shift=0, causal=False):

@@ -1,21 +1,24 @@
 """Costs of the machine, computed apart: collectives, exchanges, passes of layers, and rows of measurements.
 
-A collective's result is found by following every element: buffers are cut wherever a transfer begins or ends, and each
-piece carries the list of who put what into it. Nothing here looks at how a plan of transfers was made.
+A collective's result is found by following every element: each of each participant's is a number of 63 bits of its own,
+and sums of such numbers, modulo 2^64, say which were added. 0 is what nothing was put into. Nothing here looks at how a
+plan of transfers was made.
 """
 
 import math
 import random
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
 
 from ipusim.app.fidelity.throughput_rows import read_throughputs
 from ipusim.app.fidelity.throughputs import prepare_rows, simulate_rows
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import DeviceError, PlanError
-from ipusim.hardware.collectives.collective import Collective
+from ipusim.hardware.collectives.collective import Collective, Transfer
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
@@ -23,8 +26,7 @@ from ipusim.hardware.system import System
 from ipusim.model.work import Work
 from ipusim.pricing.passes import pass_cycles
 
-#: What a piece of a buffer holds: how often the piece at a place of a participant's first buffer is in it.
-Content = Counter[tuple[int, int]]
+Elements = npt.NDArray[np.uint64]
 
 
 def check_collective(collective: Collective) -> None:
@@ -35,110 +37,64 @@ def check_collective(collective: Collective) -> None:
     in one round that put different elements into the same place without adding.
     """
     size = collective.count * collective.chunk if collective.operation == "all_to_all" else collective.elements
-    _check_transfers(collective, size)
-    cuts = _cuts(collective, size)
-    held = _at_first(collective, cuts)
-    for number, transfers in enumerate(collective.rounds):
-        before = {ipu: dict(pieces) for ipu, pieces in held.items()}
-        replaced: set[tuple[int, int]] = set()
-        for each in transfers:
-            for piece in cuts:
-                if not each.start <= piece < each.stop:
-                    continue
-                if not before[each.source][piece]:
-                    raise PlanError(
-                        f"{collective.name}: round {number}: {each} sends what IPU {each.source} does not hold"
-                    )
-                place = piece + each.shift
-                if each.reduce:
-                    held[each.target][place] = held[each.target][place] + before[each.source][piece]
-                elif (each.target, place) in replaced:
-                    raise PlanError(f"{collective.name}: round {number}: {each} replaces element {place} a second time")
-                else:
-                    replaced.add((each.target, place))
-                    held[each.target][place] = before[each.source][piece]
+    own = np.random.default_rng(0).integers(1, 1 << 63, (collective.count, size), dtype=np.uint64)
+    held = {ipu: np.zeros(size, np.uint64) for ipu in collective.participants}
     for rank, ipu in enumerate(collective.participants):
-        for place, content in _at_last(collective, rank, cuts).items():
-            got = held[ipu].get(place, Counter())
-            if got != content:
-                raise PlanError(
-                    f"{collective.name}: at the end IPU {ipu} holds a wrong element {place}: "
-                    f"expected {_text(content)}, got {_text(got)}"
-                )
-
-
-def _check_transfers(collective: Collective, size: int) -> None:
+        first = collective.chunk_of(rank) if collective.operation == "all_gather" else slice(0, collective.elements)
+        held[ipu][first] = own[rank][first]
     for number, transfers in enumerate(collective.rounds):
+        before = {ipu: elements.copy() for ipu, elements in held.items()}
+        replaced = {ipu: np.zeros(size, bool) for ipu in held}
         for each in transfers:
             where = f"{collective.name}: round {number}: {each}"
-            if each.source == each.target:
-                raise PlanError(f"{where} stays on its IPU")
-            for ipu in (each.source, each.target):
-                if ipu not in collective.participants:
-                    raise PlanError(f"{where} is with IPU {ipu}, which takes no part")
-            if not min(each.start, each.start + each.shift) >= 0 or max(each.stop, each.stop + each.shift) > size:
-                raise PlanError(f"{where} goes beyond the {size} elements of a buffer")
-            if each.stop < each.start:
-                raise PlanError(f"{where} ends before it begins")
-
-
-def _cuts(collective: Collective, size: int) -> tuple[int, ...]:
-    """Return the first element of every piece: all bounds, also where a shifted transfer carries them to."""
-    transfers = [each for transfers in collective.rounds for each in transfers]
-    bounds = {0, size}
-    new = {bound for each in transfers for bound in (each.start, each.stop)}
-    new |= {
-        bound
-        for rank in range(collective.count)
-        for bound in (collective.chunk_of(rank).start, collective.chunk_of(rank).stop)
-    }
-    while new - bounds:
-        bounds |= new
-        new = set()
-        for each in transfers:
-            if each.shift:
-                new |= {bound + each.shift for bound in bounds if each.start <= bound <= each.stop}
-                new |= {bound - each.shift for bound in bounds if each.start <= bound - each.shift <= each.stop}
-    return tuple(sorted(bounds - {size}))
-
-
-def _within(part: slice, cuts: tuple[int, ...]) -> list[int]:
-    return [piece for piece in cuts if part.start <= piece < part.stop]
-
-
-def _at_first(collective: Collective, cuts: tuple[int, ...]) -> dict[int, dict[int, Content]]:
-    held: dict[int, dict[int, Content]] = {}
+            _check_transfer(each, collective, size, where)
+            sent, place = (
+                before[each.source][each.start : each.stop],
+                slice(each.start + each.shift, each.stop + each.shift),
+            )
+            if not sent.all():
+                raise PlanError(f"{where} sends what IPU {each.source} does not hold")
+            if each.reduce:
+                held[each.target][place] += sent
+                continue
+            if replaced[each.target][place].any():
+                raise PlanError(f"{where} replaces an element a second time")
+            replaced[each.target][place] = True
+            held[each.target][place] = sent
     for rank, ipu in enumerate(collective.participants):
-        own = collective.chunk_of(rank) if collective.operation == "all_gather" else slice(0, collective.elements)
-        held[ipu] = {piece: Counter() for piece in cuts}
-        held[ipu] |= {piece: Counter({(rank, piece): 1}) for piece in _within(own, cuts)}
-    return held
+        for place, content in _at_last(collective, rank, own):
+            if (held[ipu][place] != content).any():
+                raise PlanError(f"{collective.name}: at the end IPU {ipu} holds a wrong element in {place}")
 
 
-def _at_last(collective: Collective, rank: int, cuts: tuple[int, ...]) -> Mapping[int, Content]:
-    """Return what participant ``rank`` must hold, by piece; pieces that it need not hold are left out."""
-    ranks, own = range(collective.count), _within(collective.chunk_of(rank), cuts)
+def _check_transfer(transfer: Transfer, collective: Collective, size: int, where: str) -> None:
+    if transfer.source == transfer.target:
+        raise PlanError(f"{where} stays on its IPU")
+    for ipu in (transfer.source, transfer.target):
+        if ipu not in collective.participants:
+            raise PlanError(f"{where} is with IPU {ipu}, which takes no part")
+    ends = transfer.start, transfer.stop, transfer.start + transfer.shift, transfer.stop + transfer.shift
+    if min(ends) < 0 or max(ends) > size:
+        raise PlanError(f"{where} goes beyond the {size} elements of a buffer")
+    if transfer.stop < transfer.start:
+        raise PlanError(f"{where} ends before it begins")
+
+
+def _at_last(collective: Collective, rank: int, own: Elements) -> Iterator[tuple[slice, Elements]]:
+    """Yield what participant ``rank`` must hold, part by part; it need not hold others."""
+    mine = collective.chunk_of(rank)
     match collective.operation:
         case "all_reduce":
-            return {piece: Counter((each, piece) for each in ranks) for piece in cuts}
+            yield slice(None), own.sum(axis=0)
         case "reduce_scatter":
-            return {piece: Counter((each, piece) for each in ranks) for piece in own}
+            yield mine, own.sum(axis=0)[mine]
         case "all_gather":
-            return {
-                piece: Counter([(each, piece)]) for each in ranks for piece in _within(collective.chunk_of(each), cuts)
-            }
+            for each in range(collective.count):
+                yield collective.chunk_of(each), own[each][collective.chunk_of(each)]
         case "all_to_all":
-            first = collective.chunk_of(rank).start
-            return {
-                collective.chunk * each + piece - first: Counter([(each, piece)]) for each in ranks for piece in own
-            }
-
-
-def _text(content: Content) -> str:
-    if not content:
-        return "nothing"
-    parts = ((f"{count} x " if count > 1 else "", place, rank) for (rank, place), count in sorted(content.items()))
-    return " + ".join(f"{times}element {place} of participant {rank}" for times, place, rank in parts)
+            for each in range(collective.count):
+                first = collective.chunk * each
+                yield slice(first, first + mine.stop - mine.start), own[each][mine]
 
 
 def replica_groups(count: int, replicas: int) -> tuple[tuple[int, ...], ...]:

@@ -73,16 +73,26 @@ class RanProgram:
     Attributes:
         job: of its only pipeline or loop.
         timeline: of the last run.
-        sent: what the outfeed gives; of several runs, that of each.
+        runs: what the outfeed gives in each run.
         variables: all variables behind the last run, by name.
         results: what the computation returns in the last run.
     """
 
     job: Any
     timeline: Any
-    sent: Any
+    runs: Sequence[Any]
     variables: Mapping[str, np.ndarray]
     results: Any
+
+    @property
+    def sent(self) -> Any:
+        """What the outfeed gives; of several runs, that of each."""
+        return self.runs[0] if len(self.runs) == 1 else self.runs
+
+    @property
+    def losses(self) -> np.ndarray:
+        """The first tensor that the outfeed has, of all runs."""
+        return np.concatenate([each[0] if isinstance(each, list | tuple) else each for each in self.runs])
 
     @property
     def spans(self) -> list[tuple[Any, ...]]:
@@ -139,8 +149,7 @@ def run(
         entries = [entry for node in nodes if (entry := entry_of(node)) is not None]
         (program,) = [each.value for each in entries if isinstance(each.value, DeviceProgram)]
         placed = program._placements[session]
-        result = sent[0] if len(sent) == 1 else sent
-        return RanProgram(placed.session.job, program.timelines[session], result, values, results)
+        return RanProgram(placed.session.job, program.timelines[session], sent, values, results)
 
 
 def pipelined(

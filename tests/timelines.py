@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules import registry
 from ipusim.timeline.copies import Gap, cause_rows
 from ipusim.timeline.kinds import BACK_KINDS, OUT_KINDS, PASSES, SpanKind, of_kinds
-from ipusim.timeline.repeats import Repeat, block_between
+from ipusim.timeline.repeats import Repeat, block_between, with_copies
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline, TimelineInfo
 
 
@@ -33,7 +34,6 @@ def lay_out_timeline(
     update: int = 150,
     sync: int = 10,
     exchange: int = 20,
-    copy_bytes: int = 4096,
     infeed: int = 0,
     outfeed: int = 0,
     host_wait: int = 0,
@@ -85,9 +85,9 @@ def lay_out_timeline(
                 meet = max(free.values())
                 waits.append((meet, step, run, [*free.values()]))
                 synced = span(meet, sync, SpanKind.SYNC, ALL_IPUS, step=step, run=run)
-                now = span(synced, exchange, SpanKind.EXCHANGE, ALL_IPUS, step=step, run=run, size=copy_bytes)
+                now = span(synced, exchange, SpanKind.EXCHANGE, ALL_IPUS, step=step, run=run, size=4096)
                 for link, share in enumerate((exchange, exchange // 2)):
-                    span(synced, share, SpanKind.LINK, NONE, step=step, run=run, link=link, size=copy_bytes // 2)
+                    span(synced, share, SpanKind.LINK, NONE, step=step, run=run, link=link, size=2048)
                 free = dict.fromkeys(free, now)
             for ipu, op in ops:
                 if op.stage == shape.stages - 1 and op.kind == forward_pass:
@@ -155,49 +155,36 @@ def _crosses(shape: PlanShape, ops: Sequence[tuple[int, object]]) -> bool:
     return False
 
 
-class Found(NamedTuple):
-    """Copies of a block of spans, written out: the block's first copy, and how many there are."""
-
-    block: Repeat
-    nested: tuple[Found, ...] = ()
-
-    @property
-    def last(self) -> int:
-        """The span behind the last copy."""
-        return self.block.first + self.block.times * (self.block.last - self.block.first)
-
-
 def folded(timeline: Timeline, copies: int = 3) -> Timeline:
     """Return the same run with blocks of what happens ``copies`` times or more, micro-batches within executions.
 
     Every execution leaves as many micro-batches out, as the info of a Timeline with blocks needs it.
     """
-    columns = {name: getattr(timeline, name) for name in Span._fields}
-    runs = [_micro_batches(timeline, columns, execution, copies) for execution in range(timeline.info.executions)]
-    left_out = {sum((found.block.times - 1) * found.block.micro_batches for found in run) for run in runs}
-    within = [found for run in runs for found in run] if len(left_out) == 1 else []
-    outer = _executions(timeline, columns, copies)
-    return fold(timeline, [found._replace(nested=tuple(_inside(found, within))) for found in outer], within)
-
-
-def fold(timeline: Timeline, outer: Sequence[Found], within: Sequence[Found] = ()) -> Timeline:
-    """Return the same run with those copies as blocks; of ``within`` those that lie in no other one."""
-    blocks = [*outer, *(found for found in within if not any(_touch(found, around) for around in outer))]
+    outer = _executions(timeline, copies)
+    runs = [_micro_batches(timeline, execution, copies) for execution in range(timeline.info.executions)]
+    is_even = len({sum((block.times - 1) * block.micro_batches for block in run) for run in runs}) == 1
+    blocks = [*outer]
+    for block in (block for run in runs if is_even for block in run):
+        is_nested = any(around.first <= block.first and _end(block) <= around.last for around in outer)
+        is_beside = all(_end(block) <= around.first or _end(around) <= block.first for around in outer)
+        blocks += [block] if is_nested or is_beside else []
+    blocks.sort(key=lambda block: (block.first, -block.last))
     kept = np.ones(len(timeline), dtype=bool)
-    for found in blocks:
-        _leave_out(kept, found)
-    row_of = np.cumsum(kept) - 1
+    for block in blocks:
+        kept[block.last : _end(block)] = False
     gaps = []
-    for found in (each for block in blocks for each in (block, *block.nested)):
-        size = found.block.last - found.block.first
-        first = int(row_of[found.block.first])
-        last = first + int(kept[found.block.first : found.block.last].sum())
-        gaps.append(Gap(found.block._replace(first=first, last=last), found.block.first, size))
-    gaps.sort(key=lambda gap: (gap.block.first, -gap.block.last))
+    for block in blocks:
+        first, last = (int(kept[:row].sum()) for row in (block.first, block.last))
+        gaps.append(Gap(block._replace(first=first, last=last), block.first, block.last - block.first))
     table = np.stack([getattr(timeline, name)[kept] for name in Span._fields], axis=1)
     table[:, Span._fields.index("cause")] = cause_rows(table[:, Span._fields.index("cause")], gaps)
     found = Timeline(timeline.info, table, [gap.block for gap in gaps])
     return found if found.expanded() == timeline and _is_run(found.contiguous()) else timeline
+
+
+def _end(block: Repeat) -> int:
+    """Return the span behind the last copy of a block whose copies are written out."""
+    return block.first + block.times * (block.last - block.first)
 
 
 def _is_run(once: Timeline) -> bool:
@@ -209,81 +196,37 @@ def _is_run(once: Timeline) -> bool:
     return passed.shape[1] == len(passes) == others.shape[1] * once.info.count and passed[0].min() == 0
 
 
-def _leave_out(kept: np.ndarray[Any, Any], found: Found) -> None:
-    kept[found.block.last : found.last] = False
-    for inner in found.nested:
-        _leave_out(kept, inner)
-
-
-def _touch(one: Found, other: Found) -> bool:
-    return one.block.first < other.last and other.block.first < one.last
-
-
-def _inside(outer: Found, within: Sequence[Found]) -> Iterator[Found]:
-    yield from (each for each in within if outer.block.first <= each.block.first and each.last <= outer.block.last)
-
-
-def _micro_batches(timeline: Timeline, columns: dict[str, Any], execution: int, copies: int) -> list[Found]:
+def _micro_batches(timeline: Timeline, execution: int, copies: int) -> list[Repeat]:
     """Return the block of micro-batches of an execution that leaves out most of them, the first of several."""
     own = (timeline.kind == SpanKind.FORWARD) & (timeline.stage == 0) & (timeline.replica == 0)
     rows = np.flatnonzero(own & (timeline.execution == execution))
     rows = rows[np.argsort(timeline.micro_batch[rows], kind="stable")]
     start, step = timeline.start[rows].tolist(), timeline.time_step[rows].tolist()
-    best: list[Found] = []
-    most = 0
-    for period in range(1, len(rows) // copies + 1):
-        for at in range(len(rows) - copies * period + 1):
-            found = (
-                _block(columns, start, at, period, copies, period, step[at + period] - step[at], 0)
-                if (at + period < len(rows))
-                else None
-            )
-            if found and (found.block.times - 1) * period > most:
-                best, most = [found], (found.block.times - 1) * period
-    return best
+    found = [
+        block
+        for period in range(1, len(rows) // copies + 1)
+        for at in range(min(len(rows) - copies * period + 1, len(rows) - period))
+        for block in _blocks(timeline, start[at], start[at + period], copies, period, step[at + period] - step[at])
+    ]
+    return [max(found, key=lambda block: (block.times - 1) * block.micro_batches)] if found else []
 
 
-def _executions(timeline: Timeline, columns: dict[str, Any], copies: int) -> list[Found]:
+def _executions(timeline: Timeline, copies: int) -> list[Repeat]:
     """Return the block of whole executions, if they repeat."""
     rows = np.flatnonzero(timeline.ipu != -1)
-    index, first = np.unique(timeline.execution[rows], return_index=True)
-    start = timeline.start[rows[first[index >= 0]]].tolist()
-    for at in range(len(start) - copies):
-        if found := _block(columns, start, at, 1, copies, 0, 0, 1):
-            return [found]
-    return []
+    _, first = np.unique(timeline.execution[rows], return_index=True)
+    start = timeline.start[rows[first]].tolist()
+    return [block for begin, end in pairwise(start) for block in _blocks(timeline, begin, end, copies, 0, 0, 1)][:1]
 
 
-def _block(
-    columns: dict[str, Any],
-    start: Sequence[int],
-    at: int,
-    period: int,
-    copies: int,
-    micro_batches: int,
-    time_steps: int,
-    executions: int,
-) -> Found | None:
-    """Return the block from the start ``at`` to the one ``period`` further on, if it repeats."""
-    begin, cycles = start[at], start[at + period] - start[at]
-    times = 1
-    first: Repeat | None = None
-    while True:
-        begins = begin + (times - 1) * cycles
-        found = block_between(
-            columns,
-            begins,
-            begins + cycles,
-            micro_batches=micro_batches,
-            time_steps=time_steps,
-            executions=executions,
-        )
-        if found is None:
-            break
-        first, times = first or found, times + 1
-    if first is None or times < copies:
-        return None
-    return Found(first._replace(times=times))
+def _blocks(
+    timeline: Timeline, begin: int, end: int, copies: int, micro_batches: int, time_steps: int, executions: int = 0
+) -> list[Repeat]:
+    """Return the block between two cycles with all copies beside it, if they are so many."""
+    numbers = {"micro_batches": micro_batches, "time_steps": time_steps, "executions": executions}
+    once = block_between(timeline.columns, begin, end, **numbers)
+    block = None if once is None else with_copies(timeline.columns, once)
+    return [block] if block is not None and block.times >= copies else []
 
 
 #: Spans that are on no IPU's own track: beside its passes, or beside all IPUs.

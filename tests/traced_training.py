@@ -9,23 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.programs import configured, needs_tensorflow, pipelined, tensorflow
-
-
-@dataclass
-class Trained:
-    """A pipeline that has run.
-
-    Attributes:
-        losses: the first tensor that the outfeed has, of all runs.
-        job, timeline: what ran on the machine.
-        variables: values of TensorFlow's variables by name.
-    """
-
-    losses: np.ndarray
-    job: Any
-    timeline: Any
-    variables: dict[str, np.ndarray]
+from tests.programs import RanProgram, configured, needs_tensorflow, pipelined, tensorflow
 
 
 def ipus(number: int, **options: Any) -> Any:
@@ -43,7 +27,7 @@ def train(
     optimizer: Callable[[Any], Any] | None = None,
     runs: int = 1,
     **options: Any,
-) -> Trained:
+) -> RanProgram:
     """Trace and run a pipeline in a graph and a session of its own.
 
     Args:
@@ -67,10 +51,7 @@ def train(
         dataset = v1.data.Dataset.from_tensor_slices(tuple(data)).batch(batch, drop_remainder=True).repeat()
         made = None if rate is None else (optimizer or (lambda v1: v1.train.GradientDescentOptimizer(rate)))(v1)
         options = {"repeat_count": 2, "config": device or ipus(len(written)), "optimizer": made} | options
-        found = pipelined(names, written, dataset, count, feeds=({},) * runs, **options)
-    sent = [found.sent] if runs == 1 else found.sent
-    first = [each[0] if isinstance(each, list | tuple) else each for each in sent]
-    return Trained(np.concatenate(first), found.job, found.timeline, dict(found.variables))
+        return pipelined(names, written, dataset, count, feeds=({},) * runs, **options)
 
 
 def on_ipus(build: Callable[[], Any]) -> Any:
@@ -92,6 +73,7 @@ def on_ipus(build: Callable[[], Any]) -> Any:
         return tf.nest.pack_sequence_as(structure[0], list(results or ()))
 
 
+@dataclass
 class OnIpus:
     """A module of Graphcore's operations whose functions run on simulated IPUs, on arrays.
 
@@ -99,9 +81,7 @@ class OnIpus:
         module: the module's name.
     """
 
-    def __init__(self, module: str) -> None:
-        """Take the name."""
-        self.module = module
+    module: str
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return a function by its name."""
@@ -114,6 +94,7 @@ class OnIpus:
         return call
 
 
+@dataclass
 class Lazily:
     """A module of Graphcore's names on TensorFlow, imported when a name of it is asked for.
 
@@ -121,9 +102,7 @@ class Lazily:
         module: the module's name.
     """
 
-    def __init__(self, module: str) -> None:
-        """Take the name."""
-        self.module = module
+    module: str
 
     def __getattr__(self, name: str) -> Any:
         """Return an object by its name."""

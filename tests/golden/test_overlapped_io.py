@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipusim.base.errors import CountError, UnsupportedProgramError
+from ipusim.base.errors import CountError
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.shape import PlanShape
@@ -24,10 +24,8 @@ def steps(plan):
     return rows
 
 
-def grouped(mapping, count, training=True):
-    return plan_of(
-        find("grouped"), PlanShape(mapping=mapping, micro_batches=count, training=training, overlapped_io=True)
-    )
+def grouped(mapping, count, **more):
+    return plan_of(find("grouped"), PlanShape(mapping=mapping, micro_batches=count, overlapped_io=True, **more))
 
 
 def test_two_stages_in_training():
@@ -46,16 +44,7 @@ def test_four_stages_in_inference():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("recompute", [True, False])
 def test_plans_keep_every_rule_and_are_read_back(mapping, count, training, recompute):
-    plan = plan_of(
-        find("grouped"),
-        PlanShape(
-            mapping=mapping,
-            micro_batches=count,
-            training=training,
-            recompute=recompute and training,
-            overlapped_io=True,
-        ),
-    )
+    plan = grouped(mapping, count, training=training, recompute=recompute and training)
     steps_of_life = len(mapping) * (2 if training else 1)
     assert not violations(plan)
     assert not order_violations(plan)
@@ -70,9 +59,3 @@ def test_counts_that_are_refused():
         grouped((0, 1), 4)
     with pytest.raises(CountError, match="must be a multiple of 4, but it is 10. " + text + ".* stricter than Graph"):
         grouped((0, 1), 10)
-
-
-@pytest.mark.parametrize("schedule", ["interleaved", "sequential", "sharded"])
-def test_other_schedules_overlap_nothing(schedule):
-    with pytest.raises(UnsupportedProgramError, match=f"by the schedule grouped only, not by {schedule}"):
-        plan_of(find(schedule), PlanShape(mapping=(0, 1), micro_batches=8, overlapped_io=True))

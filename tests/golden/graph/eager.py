@@ -46,26 +46,16 @@ def _form(value: Any) -> str:
 
 def check(case: Case) -> None:
     """Hold an operation's kernel against eager TensorFlow: dtypes, shapes, values; no input may change."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415 - TensorFlow takes seconds to import
-
-    tf = load()
+    tf = tensorflow()
     function = getattr(tf.raw_ops, case.type)
     expected = results(function(**case.inputs, **case.attributes))
-
-    placed: dict[str, np.ndarray] = {}
-
-    def place(value: Any) -> Any:
-        if isinstance(value, list):
-            return [place(each) for each in value]
-        array = np.asarray(value)
-        tensor = tf.compat.v1.placeholder(tf.dtypes.as_dtype(array.dtype), array.shape)
-        placed[tensor.name] = array
-        return tensor
-
+    inputs = tf.nest.map_structure(np.asarray, case.inputs)
     with tf.Graph().as_default():
-        made = function(**{name: place(value) for name, value in case.inputs.items()}, **case.attributes)
+        placed = tf.nest.map_structure(lambda array: tf.compat.v1.placeholder(array.dtype, array.shape), inputs)
+        made = function(**placed, **case.attributes)
         operation = made if isinstance(made, tf.Operation) else results(made)[0].op
-    arrays = [placed[tensor.name] for tensor in operation.inputs]
+    array_of = dict(zip((each.name for each in tf.nest.flatten(placed)), tf.nest.flatten(inputs), strict=True))
+    arrays = [array_of[tensor.name] for tensor in operation.inputs]
     before = [array.copy() for array in arrays]
     got = computed(operation, arrays)
     for array, copy in zip(arrays, before, strict=True):

@@ -1,6 +1,7 @@
 """Kernels of pools and their gradients, against eager TensorFlow."""
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ipusim.ipu.graph.tensorflow_import import load
 from tests.golden.graph.eager import Case, computed
@@ -19,18 +20,14 @@ TIES = np.zeros(IMAGE, np.float32)
 def largest(images, attributes, result, forward, back):
     """The pool, and its gradient with the pool's own result."""
     strides, size = attributes["strides"][1:-1], attributes["ksize"][1:-1]
-    padded = attributes["padding"] == "SAME"
     yield Case(forward, {"input": images}, attributes)
-    out = np.full(result, -np.inf, np.float32)
-    for at in np.ndindex(*result[1:-1]):
-        before = [
-            max((count - 1) * stride + length - extent, 0) // 2 if padded else 0
-            for count, stride, length, extent in zip(result[1:-1], strides, size, images.shape[1:-1], strict=True)
-        ]
-        starts = [place * stride - pad for place, stride, pad in zip(at, strides, before, strict=True)]
-        window = tuple(slice(max(start, 0), start + length) for start, length in zip(starts, size, strict=True))
-        axes = tuple(range(1, len(at) + 1))
-        out[(slice(None), *at)] = images[(slice(None), *window)].max(axes)
+    needed = [(count - 1) * stride + length for count, stride, length in zip(result[1:-1], strides, size, strict=True)]
+    added = [max(need - extent, 0) for need, extent in zip(needed, images.shape[1:-1], strict=True)]
+    around = [(0, 0), *((pixels // 2, pixels - pixels // 2) for pixels in added), (0, 0)]
+    padded = np.pad(images, around, constant_values=-np.inf)
+    windows = sliding_window_view(padded, size, axis=tuple(range(1, 1 + len(size))))
+    chosen = windows[(slice(None), *(slice(None, None, stride) for stride in strides))]
+    out = chosen.max(axis=tuple(range(-len(size), 0)))
     yield Case(back, {"orig_input": images, "orig_output": out, "grad": drawn(*result, seed=1)}, attributes)
 
 
