@@ -25,6 +25,8 @@ _LEAST_MULTIPLE: Final = 10.0
 _TIE_TOLERANCE: Final = 5e-4
 #: Maximum number of front runs named in a sentence.
 _MOST_RUNS: Final = 4
+#: First columns of a table.
+_FIRST_COLUMNS: Final = ("time_per_weight_update", "throughput")
 #: Number of columns before the difference to the first run.
 _COLUMNS_BEFORE_DIFFERENCE: Final = 2
 #: Number of columns before the slow-down.
@@ -227,6 +229,7 @@ def comparison_table(comparison: Comparison) -> Table:
     disturbed = any(slowdown is not None for slowdown in slowdowns)
     figures = [figure for figure in analysis.FIGURES if figure.in_tables]
     figures = [figure for figure in figures if any(figure.name in row.figures for row in comparison.rows)]
+    figures.sort(key=lambda figure: figure.name not in _FIRST_COLUMNS)
     header = [time, *(figure.head for figure in figures[1:])]
     header.insert(
         _COLUMNS_BEFORE_DIFFERENCE, "against the first" if comparison.is_by_time else "samples/s against the first"
