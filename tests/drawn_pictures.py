@@ -3,7 +3,6 @@
 import io
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import combinations
 from typing import Any
 from unittest import mock
 
@@ -11,6 +10,7 @@ import matplotlib.image
 import numpy as np
 import numpy.typing as npt
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -26,6 +26,11 @@ from tests.scenarios import ROOT
 def words(figure: Figure) -> list[str]:
     """Return every text of ``figure``, drawn or not."""
     return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
+
+
+def panels(figure: Figure) -> list[Axes]:
+    """Return the axes with a row for each IPU, from the top down; others have points, seconds or bytes upwards."""
+    return [axes for axes in figure.axes if axes.get_ylim()[1] == 0]
 
 
 def drawn_texts(figure: Figure) -> list[tuple[str, Bbox]]:
@@ -51,9 +56,14 @@ def assert_legible(figure: Figure, drawn: Sequence[tuple[str, Bbox]]) -> None:
         assert box.y0 >= 0, text
         assert box.x1 <= figure.bbox.x1, text
         assert box.y1 <= figure.bbox.y1, text
-    for (one, here), (other, there) in combinations(drawn, 2):
-        apart = here.x1 <= there.x0 or there.x1 <= here.x0 or here.y1 <= there.y0 or there.y1 <= here.y0
-        assert apart, (one, other)
+    assert overlaps([(text, box.extents) for text, box in drawn]) == []
+
+
+def overlaps(texts: Sequence[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Return the texts that lie over each other, of texts with their extents (x0, y0, x1, y1) in pixels."""
+    x0, y0, x1, y1 = np.array([extent for _, extent in texts]).T
+    over = (x0[:, None] < x1) & (x0 < x1[:, None]) & (y0[:, None] < y1) & (y0 < y1[:, None])
+    return [(texts[one][0], texts[two][0]) for one, two in np.argwhere(np.triu(over, 1))]
 
 
 def contrast(one: float, other: float) -> float:

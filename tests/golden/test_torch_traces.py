@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,11 @@ SINGLE = {"GPipe": "gpipe", "1F1B": "1f1b"}
 
 def files(name):
     return sorted(FOLDER.glob(f"{name}_rank*.json.gz"))
+
+
+@cache
+def beside_simulation(name):
+    return replayed_files(files(name))
 
 
 def order_of(name, program):
@@ -50,15 +56,14 @@ def test_stages_orders_and_counts_are_those_of_the_program(name):
     where = {stage: rank for rank, own in enumerate(program["stages"]) for stage in own}
     assert stages.mapping == tuple(where[stage] for stage in range(len(where)))
     assert stages.count == program["count"]
-    rows = replayed_files(files(name)).order.splitlines()
+    rows = beside_simulation(name).order.splitlines()
     assert [row.split(",") for row in rows] == order_of(name, program)
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name.endswith("_2")])
 def test_two_ranks_are_explained_to_two_percent_and_take_the_time_of_their_medians_to_five(name):
-    """Of the median of three steps."""
-    found = replayed_files(files(name))
-    step = found.measured_run.timeline.makespan_cycles
+    found = beside_simulation(name)
+    step = found.measured_run.timeline.makespan_cycles  # the median of three
     difference = step - found.simulated_run.timeline.makespan_cycles
     assert found.steps == 3
     assert abs(found.parts["not explained"]) <= 0.02 * step

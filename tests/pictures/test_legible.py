@@ -10,7 +10,18 @@ from matplotlib.text import Text
 
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import DPI, TEXT_SIZE, luminance
-from tests.drawn_pictures import PICTURES, assert_same_picture, contrast, drawn_of, figure, figure_pixels, pixels, png
+from tests.drawn_pictures import (
+    PICTURES,
+    assert_same_picture,
+    contrast,
+    drawn_of,
+    figure,
+    figure_pixels,
+    overlaps,
+    panels,
+    pixels,
+    png,
+)
 from tests.effort import sampled, slowest
 
 #: Pixels of the width that GitHub gives a picture in a README.
@@ -53,12 +64,7 @@ def test_a_picture_is_as_its_scenario_runs_now(name):
 @sampled(2)
 @drawn_pictures
 def test_no_text_lies_over_another(name):
-    found = texts(name)
-    boxes = np.array([letters(text, extent) for text, extent in found])
-    x0, y0, x1, y1 = boxes.T
-    over = (x0[:, None] < x1) & (x0 < x1[:, None]) & (y0[:, None] < y1) & (y0 < y1[:, None])
-    pairs = [(found[one][0].get_text(), found[two][0].get_text()) for one, two in np.argwhere(np.triu(over, 1))]
-    assert pairs == []
+    assert overlaps([(text.get_text(), letters(text, extent)) for text, extent in texts(name)]) == []
 
 
 @drawn_pictures
@@ -66,10 +72,10 @@ def test_numbers_of_neighbouring_boxes_do_not_run_together(name):
     """Two pixels of a README's picture lie between them at least."""
     drawn = figure(name)
     gap = 2 * drawn.bbox.width / README_WIDTH
-    for axes in drawn.axes:
+    for axes in panels(drawn):
         rows = {}
         for text in axes.texts:
-            if text.get_text()[0].isdigit() and axes.get_ylim()[1] == 0:
+            if text.get_text()[0].isdigit():
                 x0, _, x1, _ = extent_of(text)
                 # Of an upright number the extent has room for tails, which digits have not.
                 middle, half = (x0 + x1) / 2, (x1 - x0) / 2
@@ -117,9 +123,7 @@ def _hexadecimal(colour):
 def test_no_line_at_a_phase_or_sync_crosses_a_number(name):
     drawn = figure(name)
     checked = 0
-    for axes in drawn.axes:
-        if axes.get_ylim()[1]:
-            continue  # no rows
+    for axes in panels(drawn):
         boxes = np.array([letters(text, extent_of(text)) for text in axes.texts]).reshape(-1, 4)
         lines = [patch for patch in (*axes.artists, *axes.patches) if patch.get_zorder() == 3]
         for line in lines:

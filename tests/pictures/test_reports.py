@@ -5,10 +5,7 @@ import numpy as np
 from ipusim.timeline.kinds import PASSES, SpanKind
 from reports import bubbles_page, stragglers_page
 from reports.gallery import GALLERY
-
-
-def panels(chart):
-    return [axes for axes in chart.axes if axes.get_ylim()[1] == 0]
+from tests.drawn_pictures import panels
 
 
 def test_passes_of_the_second_stage_of_an_ipu_have_another_shade_and_all_passes_a_number():

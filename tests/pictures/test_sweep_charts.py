@@ -19,6 +19,12 @@ FOUR = load_request(SCENARIOS / "schedules_four_ipus.yaml")
 COUNTS = ChartAxis("count", (8, 12, 16), True)
 
 
+def lines_of(names, counts=COUNTS.values):
+    """The axes and points of a line for each name."""
+    axes = [ChartAxis("count", tuple(counts), True), ChartAxis("schedule", tuple(names), False)]
+    return axes, [(count, name) for name in names for count in counts]
+
+
 def swept(varied):
     return sweep(FOUR, axes_of(varied), crew=Crew(workers=1))
 
@@ -52,8 +58,7 @@ def test_a_refused_point_breaks_its_own_line_and_has_its_colour():
 
 
 def test_signs_of_several_lines_at_one_point_are_beside_each_other():
-    axes = [COUNTS, ChartAxis("schedule", ("a", "b"), False)]
-    points = [(count, name) for name in "ab" for count in (8, 12, 16)]
+    axes, points = lines_of("ab")
     (panel,) = chart(axes, points, [1, None, 2, 3, None, 4]).get_axes()
     low, high = (line.get_transform().transform((12, 0)) for line in signs_of(panel))
     assert high[1] - low[1] == pytest.approx(8 / 72 * panel.get_figure().dpi)
@@ -93,8 +98,7 @@ def test_a_heat_map_has_numbers_if_they_fit_into_its_cells(columns, are_written)
 
 
 def test_the_circle_is_in_the_legend_where_one_is_drawn():
-    axes = [COUNTS, ChartAxis("schedule", ("a", "b"), False)]
-    points = [(count, name) for name in "ab" for count in (8, 12, 16)]
+    axes, points = lines_of("ab")
     for near, entries in ((None, ["ceiling"]), ((12, 4.0), ["ceiling", "95 % of it"])):
         limits = [Limit(("a",), 5.0, None), Limit(("b",), 6.0, near)]
         (panel,) = chart(axes, points, [1, 2, 3, 3, 4, 5], limits=limits).get_axes()
@@ -128,17 +132,14 @@ def crossing(panel):
 
 def test_lines_keep_off_the_legend_or_are_covered_by_it():
     names = tuple("abcdefg")
-    axes = [COUNTS, ChartAxis("schedule", names, False)]
-    points = [(count, name) for name in names for count in (8, 12, 16)]
+    axes, points = lines_of(names)
     heights = [3.9, 3.0, 3.8, 4.0, 1.05, 4.2, 4.3]
     values = [height * part for height in heights for part in (0.8, 0.9, 1.0)]
     limits = [Limit((name,), height * 1.05, None) for name, height in zip(names, heights, strict=True)]
     (panel,) = chart(axes, points, values, limits=limits).get_axes()
     assert not crossing(panel)
     assert not panel.get_legend().get_frame_on()
-    counts, names = range(101, 131), tuple(name * 40 for name in names)
-    axes = [ChartAxis("count", tuple(counts), True), ChartAxis("schedule", names, False)]
-    everywhere = [(count, name) for name in names for count in counts]
+    axes, everywhere = lines_of([name * 40 for name in names], range(101, 131))
     (panel,) = chart(axes, everywhere, [5.0 * (count % 2) for count, _ in everywhere]).get_axes()
     assert crossing(panel)
     assert panel.get_legend().get_frame_on()

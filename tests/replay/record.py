@@ -53,7 +53,7 @@ def runs(request: Requested, folder: Path) -> Iterator[tuple[str, Run]]:
             yield "again: ", execute(assemble(replace(again, functions=functions)))
 
 
-def outcome(request: Requested, *, draw: bool = False) -> dict[str, Any]:
+def outcome(request: Requested, draw: bool) -> dict[str, Any]:
     """Run a request and return every figure of it by its name, also where it is refused or fails."""
     found: dict[str, Any] = {}
     with TemporaryDirectory() as name:
@@ -73,10 +73,10 @@ def outcomes(requests: Sequence[Requested], *, draw: bool, jobs: int) -> Iterato
     """Yield what each request came to, in their order; pictures are drawn of scenarios of this repository alone."""
     drawn = [draw and each.name.startswith("scenario ") for each in requests]
     if jobs == 1:
-        yield from map(_outcome, requests, drawn)
+        yield from map(outcome, requests, drawn)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_outcome, requests, drawn)
+        yield from pool.map(outcome, requests, drawn)
 
 
 def machine() -> dict[str, Any]:
@@ -154,7 +154,3 @@ def read(path: Path) -> Record:
         data["pictures"],
         data["machine"] == machine(),
     )
-
-
-def _outcome(request: Requested, draw: bool) -> dict[str, Any]:
-    return outcome(request, draw=draw)

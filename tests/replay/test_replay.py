@@ -7,7 +7,6 @@ import pytest
 
 from ipusim.pricing import passes, price
 from ipusim.schedules import layout
-from ipusim.timeline.timeline import Timeline
 from tests.oracles.test_pins import _learn_more, _slow_clock, _swapped, wrapped
 from tests.replay.comparison import compare, difference
 from tests.replay.figures import hashed_array
@@ -22,27 +21,12 @@ def test_what_was_recorded_is_what_runs_come_to():
     assert not new, "record it anew, as README.md says"
 
 
-def one_span_longer(patch):
-    """Let the last span that a Timeline is given end a cycle later."""
-    real = Timeline.__init__
-
-    def begin(self, info, columns, *more):
-        real(self, info, columns, *more)
-        table = self._table.copy(order="F")
-        table[-1, 1] += 1
-        vars(self).clear()
-        real(self, info, table, *more)
-
-    patch.setattr(Timeline, "__init__", begin)
-
-
 @pytest.mark.parametrize(
     ("change", "request_name", "first", "parts"),
     [
         (wrapped(price, "pass_cycles", lambda all_: all_ + 1), "gpu_schedules", "costs.passes.(0, 0)", {"timeline"}),
         (wrapped(layout, "lay_out", _swapped), "schedules_four_ipus", "plan.listing", {"plan", "timeline"}),
         (_slow_clock, "schedules_four_ipus", "timeline.columns.start", {"timeline", "summary"}),
-        (one_span_longer, "gpu_schedules", "timeline.columns.end", {"timeline"}),
         (_learn_more, "tables 000", "learning.", {"learning"}),
     ],
 )
