@@ -1,6 +1,6 @@
 """Loops without a pipeline: what their bodies compute, carry on and send, on one IPU and on several.
 
-What they learn is in tests/oracles/test_traced_names.py.
+What they learn is in tests/oracles/test_traced_loops.py.
 """
 
 from functools import partial
