@@ -27,12 +27,11 @@ from ipusim.app.scenario.load import load_request
 from ipusim.base.units import format_bytes
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
-from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from tests.drawn_pictures import words
 from tests.effort import rarest, sampled, seeds
-from tests.scenarios import SCENARIOS
+from tests.scenarios import SCENARIOS, job_of
 
 FOUR = {"mapping": (0, 1, 2, 3)}
 
@@ -188,21 +187,11 @@ def test_a_row_of_several_ipus_has_the_area_of_all_of_them(lock_step):
     np.testing.assert_allclose(two.sum(), 4 * window.cycles, rtol=0.01)
 
 
-REPLICAS = {
-    "system": {"name": "pod16", "auto_select_ipus": 16},
-    "pipeline": {
-        "gradient_accumulation_count": 8,
-        "stages": [
-            {"name": name, "forward": 9000, "backward": 20_000, "parameter_bytes": 4096, "stash_bytes": 1 << 20}
-            for name in "abcd"
-        ],
-    },
-}
-
-
 @pytest.fixture(scope="module")
 def replicated():
-    return execute(assemble(Request.from_dict(REPLICAS)))
+    """A run of four equal replicas."""
+    one = job_of("grouped", forward=9000, backward=20_000, held=1 << 20, system="pod16")
+    return execute(assemble(one.request.replace({"system.auto_select_ipus": 16})))
 
 
 def test_the_first_replica_is_a_timeline_of_its_own(replicated):
