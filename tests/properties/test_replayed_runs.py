@@ -49,13 +49,10 @@ def test_a_run_differs_from_the_simulation_of_its_plan_by_its_jitter_alone(reque
 def same(measured, simulated):
     """Hold the passes, updates and waits of a measured run against those of the simulation that it was written from."""
     kinds = (*PASSES, SpanKind.WEIGHT_UPDATE, SpanKind.RECEIVE_WAIT)
+    names = ("start", "end", "kind", "ipu", "stage", "micro_batch")
     rows = [
-        sorted(zip(*(column[of_kinds(timeline.kind, kinds)].tolist() for column in columns(timeline)), strict=True))
+        sorted(zip(*(getattr(timeline, name)[of_kinds(timeline.kind, kinds)].tolist() for name in names), strict=True))
         for timeline in (measured, simulated.expanded())
     ]
     assert rows[0] == rows[1]
     assert critical_path_of(measured).spans.sum() > 0
-
-
-def columns(timeline):
-    return timeline.start, timeline.end, timeline.kind, timeline.ipu, timeline.stage, timeline.micro_batch
