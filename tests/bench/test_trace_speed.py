@@ -13,23 +13,22 @@ from matplotlib.figure import Figure
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import to_png, to_svg
 from ipusim.app.run_folder.report import trace_file
-from ipusim.runs.assemble.assemble import assemble
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import COMPUTE_KINDS
-from tests.scenarios import job_of
+from tests.bench.scenarios import timed_stages
 
 
-def run(ipus, count, system, **more):
-    """Return the run of as many stages as IPUs, of which seven in a row differ."""
-    stages = {"backward": 2000, "update": 100, "moved": 4096, **more}
-    job = job_of("grouped", mapping=range(ipus), count=count, system=system, **stages)
-    forward = {f"pipeline.stages.{stage}.forward": 1000 + stage % 7 for stage in range(ipus)}
-    return execute(assemble(job.request.replace(forward)))
+def run(folder, system, ipus, count):
+    """Return the run of so many stages on as many IPUs, known by their cycles and bytes."""
+    path = folder / "long.yaml"
+    path.write_text(timed_stages(system, ipus, count))
+    return execute(load_job(path))
 
 
 @pytest.mark.stable
-def test_grouped_64_ipus_1024_micro_batches(ratio):
-    spans = run(64, 1024, "pod64").timeline.expanded()
+def test_grouped_64_ipus_1024_micro_batches(ratio, tmp_path):
+    spans = run(tmp_path, "pod64", 64, 1024).timeline.expanded()
     rows = spans.rows(*COMPUTE_KINDS[:2])
     assert len(rows) == 131_072
     start, end, low = spans.start[rows], spans.end[rows], spans.ipu[rows]
@@ -53,8 +52,8 @@ def test_grouped_64_ipus_1024_micro_batches(ratio):
 
 
 @pytest.mark.stable
-def test_the_file_of_four_stages_65536_micro_batches_takes_bounded_memory():
-    long = run(4, 65_536, "m2000", held=4096)
+def test_the_file_of_four_stages_65536_micro_batches_takes_bounded_memory(tmp_path):
+    long = run(tmp_path, "m2000", 4, 65_536)
     trace_file(long)  # imports the protocol
     tracemalloc.start()
     content = trace_file(long)
