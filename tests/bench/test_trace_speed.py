@@ -1,8 +1,9 @@
-"""What drawing an execution trace costs beyond drawing as many boxes."""
+"""What drawing an execution trace costs beyond drawing as many boxes, and what the trace file of a long run takes."""
 
 from __future__ import annotations
 
 import io
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,27 +12,27 @@ from matplotlib.figure import Figure
 
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import to_png, to_svg
-from ipusim.hardware.build import build_system
-from ipusim.model.profile import StageProfile
-from ipusim.pipeline.program import PipelineProgram
-from ipusim.pipeline.shape import PlanShape
-from ipusim.runs.assemble.plans import plan_of
-from ipusim.schedules.registry import find
+from ipusim.app.run_folder.report import trace_file
+from ipusim.app.scenario import load_job
+from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import COMPUTE_KINDS
-from tests.plans import price_and_run
+from tests.bench.scenarios import timed_stages
+
+
+def run(folder, system, ipus, count):
+    """Return the run of so many stages on as many IPUs, known by their cycles and bytes."""
+    path = folder / "long.yaml"
+    path.write_text(timed_stages(system, ipus, count))
+    return execute(load_job(path))
 
 
 @pytest.mark.stable
-def test_grouped_64_ipus_1024_micro_batches(ratio):
-    shape = PlanShape(mapping=tuple(range(64)), micro_batches=1024)
-    profiles = tuple(StageProfile(f"s{i}", 1000 + i % 7, 2000, 100, 4096, 4096) for i in range(64))
-    timeline = price_and_run(
-        plan_of(find("grouped"), shape), PipelineProgram(profiles, shape), build_system("pod64", mapping=shape.mapping)
-    )
-    rows = timeline.rows(*COMPUTE_KINDS[:2])
+def test_grouped_64_ipus_1024_micro_batches(ratio, tmp_path):
+    spans = run(tmp_path, "pod64", 64, 1024).timeline.expanded()
+    rows = spans.rows(*COMPUTE_KINDS[:2])
     assert len(rows) == 131_072
-    start, end, low = timeline.start[rows], timeline.end[rows], timeline.ipu[rows]
-    size = execution_trace(timeline).get_size_inches()
+    start, end, low = spans.start[rows], spans.end[rows], spans.ipu[rows]
+    size = execution_trace(spans).get_size_inches()
 
     def bare():
         corners = [(start, low), (end, low), (end, low + 0.8), (start, low + 0.8)]
@@ -42,9 +43,23 @@ def test_grouped_64_ipus_1024_micro_batches(ratio):
         figure.savefig(io.BytesIO(), format="png")
 
     found = ratio(
-        "execution trace of 131,072 operations as PNG", lambda: to_png(execution_trace(timeline)), bare, rounds=4
+        "execution trace of 131,072 operations as PNG", lambda: to_png(execution_trace(spans)), bare, rounds=4
     )
-    svg = to_svg(execution_trace(timeline))
+    svg = to_svg(execution_trace(spans))
     print(f"SVG: {len(svg) / 1e6:.2f} MB")
     assert len(svg) < 3_000_000
     assert found <= 4
+
+
+@pytest.mark.stable
+def test_the_file_of_four_stages_65536_micro_batches_takes_bounded_memory(tmp_path):
+    long = run(tmp_path, "m2000", 4, 65_536)
+    trace_file(long)  # imports the protocol
+    tracemalloc.start()
+    content = trace_file(long)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    print(f"\nTrace file of 4 stages x 65,536 micro-batches: {len(content) / 1e6:.1f} MB in the file,")
+    print(f"{peak / 1e6:.1f} MB of memory at most")
+    assert len(content) <= 1_000_000
+    assert peak <= 8_000_000  # 1.6 here

@@ -184,3 +184,33 @@ def test_a_run_that_is_drawn_at_its_ends_alone_shows_its_first_end_at_first(open
     assert (edge != beyond).any()  # a pass, and where nothing is drawn
     page.click("[data-do=fit]")
     assert shows(page)[1] == pytest.approx(timeline.makespan_cycles / timeline.info.clock_hz)
+
+
+@rarest
+def test_a_hundred_thousand_spans_are_there_at_once_and_answer_at_once(open_page, tmp_path):
+    """Before three seconds are over, and a picture in a quarter of one from then on."""
+    stages = [{"name": f"s{n}", "forward": 4000 + 500 * n, "backward": 8000, "output_bytes": 4096} for n in range(8)]
+    pipeline = {"stages": stages, "gradient_accumulation_count": 768, "repeat_count": 4}
+    timeline = run_into(tmp_path / "run", {"name": "large", "system": {"name": "pod16"}, "pipeline": pipeline})
+    assert timeline.spans_in_all >= 100_000
+    (tmp_path / "page.html").write_bytes(report_page([tmp_path / "run"]))
+    page = open_page(tmp_path / "page.html")
+    opened_s = page.evaluate("Number(document.documentElement.dataset.ready)") / 1000
+    page.click("[data-do=fit]")
+    start, end = shows(page)
+    pictures_s = page.evaluate(
+        """async () => {
+          const began = performance.now(), canvas = document.querySelector("canvas.trace");
+          for (let n = 0; n < 10; n++) {
+            canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: n < 5 ? -60 : 60, clientX: 700, cancelable: true }));
+            await new Promise(requestAnimationFrame);
+            await new Promise(requestAnimationFrame);
+          }
+          return (performance.now() - began) / 10000;
+        }"""
+    )
+    print(f"{opened_s:.2f} s to open, {pictures_s * 1000:.0f} ms a picture of all spans")
+    assert opened_s < 3
+    assert pictures_s < 0.25
+    assert shows(page) == pytest.approx((start, end), rel=1e-6)
+    assert hover(page, "IPU 3", (start + end) / 2)["IPU"] in ("3", "all")

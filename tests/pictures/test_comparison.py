@@ -27,12 +27,11 @@ from ipusim.app.scenario.load import load_request
 from ipusim.base.units import format_bytes
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
-from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from tests.drawn_pictures import words
 from tests.effort import rarest, sampled, seeds
-from tests.scenarios import SCENARIOS
+from tests.scenarios import SCENARIOS, job_of
 
 FOUR = {"mapping": (0, 1, 2, 3)}
 
@@ -66,27 +65,23 @@ def test_a_comparison_of_many_runs_shows_the_first_eight_and_says_so(lock_step):
     assert to_svg(figure) == to_svg(drawn(runs[:8], title="many (the first 8 of 20 runs)"))
 
 
-def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_step):
-    runs = [
-        lock_step("grouped", **FOUR, count=16),
-        lock_step("interleaved", **FOUR, count=16),
-        lock_step("sequential", **FOUR, count=160),
-    ]
-    figure = drawn(runs)
-    fast, second, slow = (run.makespan_cycles for run in runs)
-    assert slow > 4 * fast
-    assert {*cycles(figure)} == {(0, second)}
-    cut = [word for word in words(figure) if "cut" in word]
-    assert cut == [next(word for word in words(figure) if word.startswith("sequential in lock-step: "))]
-    assert cut[0].endswith(f"; cut: {second / slow:.1%} of the trace is shown")
-
-
-def test_runs_of_similar_length_are_shown_whole(lock_step):
-    runs = [lock_step("grouped", **FOUR, count=8), lock_step("sequential", **FOUR, count=8)]
-    figure = comparison([TracedRun(runs[0], remark="out of memory"), TracedRun(runs[1])])
-    assert {*cycles(figure)} == {(0, runs[1].makespan_cycles)}
-    assert not [word for word in words(figure) if "cut" in word]
-    assert next(word for word in words(figure) if word.startswith("grouped")).endswith("; out of memory")
+@pytest.mark.parametrize(
+    ("runs", "whole", "cut"),
+    [
+        ([("grouped", 8), ("sequential", 8)], 1, ()),
+        ([("grouped", 16), ("interleaved", 16), ("sequential", 160)], 1, (2,)),
+        ([("grouped", 16), ("grouped", 64), ("grouped", 64)], 1, ()),
+        ([("grouped", 16), ("grouped", 16), ("grouped", 64)], 0, (2,)),
+    ],
+    ids=["similar", "one that is many times slower", "two longer ones", "a third of the figure would be empty"],
+)
+def test_a_run_that_would_squeeze_the_others_or_leave_room_empty_is_cut(lock_step, runs, whole, cut):
+    runs = [lock_step(name, **FOUR, count=count) for name, count in runs]
+    figure, end = drawn(runs), runs[whole].makespan_cycles
+    assert {*cycles(figure)} == {(0, end)}
+    heads = [word for word in words(figure) if "cycles, " in word]
+    for number, (run, head) in enumerate(zip(runs, heads, strict=True)):
+        assert head.endswith(f"; cut: {end / run.makespan_cycles:.1%} of the trace is shown") == (number in cut)
 
 
 def test_a_run_is_shown_up_to_its_first_weight_update(lock_step):
@@ -188,21 +183,11 @@ def test_a_row_of_several_ipus_has_the_area_of_all_of_them(lock_step):
     np.testing.assert_allclose(two.sum(), 4 * window.cycles, rtol=0.01)
 
 
-REPLICAS = {
-    "system": {"name": "pod16", "auto_select_ipus": 16},
-    "pipeline": {
-        "gradient_accumulation_count": 8,
-        "stages": [
-            {"name": name, "forward": 9000, "backward": 20_000, "parameter_bytes": 4096, "stash_bytes": 1 << 20}
-            for name in "abcd"
-        ],
-    },
-}
-
-
 @pytest.fixture(scope="module")
 def replicated():
-    return execute(assemble(Request.from_dict(REPLICAS)))
+    """A run of four equal replicas."""
+    one = job_of("grouped", forward=9000, backward=20_000, held=1 << 20, system="pod16")
+    return execute(assemble(one.request.replace({"system.auto_select_ipus": 16})))
 
 
 def test_the_first_replica_is_a_timeline_of_its_own(replicated):
@@ -302,15 +287,6 @@ def test_a_comparison_is_no_higher_than_a_screen_however_many_runs_it_has(lock_s
     assert min(rows) >= 3, "pixels of a row"
 
 
-def test_the_longest_runs_are_cut_where_a_third_of_the_figure_would_be_empty(lock_step):
-    short, long = (lock_step("grouped", **FOUR, count=count) for count in (16, 64))
-    assert 3 < long.makespan_cycles / short.makespan_cycles < 4
-    assert not [word for word in words(drawn([short, long, long])) if "cut" in word]
-    figure = drawn([short, short, long])
-    assert {*cycles(figure)} == {(0, short.makespan_cycles)}
-    assert sum("; cut: " in word for word in words(figure)) == 1
-
-
 def strip_of(run, held):
     curves = memory_curves(run.timeline, held.footprint)
     return memory_strip(run.timeline, curves, fullest(held.summary), moment(run.timeline, held.fullest))
@@ -320,8 +296,9 @@ def test_memory_over_time_lies_under_the_trace(replicated):
     strip = strip_of(replicated, replicated.memory)
     peak = replicated.memory.fullest
     assert (strip.fullest.ipu, strip.fullest.peak_bytes) == (peak.ipu, peak.bytes)
-    figure = comparison([TracedRun(replicated.timeline, "named", strip=strip)])
+    figure = comparison([TracedRun(replicated.timeline, "named", "out of memory", strip)])
     assert "memory" in words(figure)
+    assert ["; out of memory; " in word for word in words(figure) if "cycles, " in word] == [True]
     assert f"of IPU {peak.ipu}" in words(figure)
     assert "memory of the fullest IPU: live" in words(figure)
     assert not [word for word in words(figure) if word.startswith("an IPU's memory")], "out of sight"

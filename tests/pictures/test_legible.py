@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from ipusim.app.render.lettering import text_width
@@ -110,13 +111,9 @@ def test_text_stands_out_from_what_it_stands_on(name):
         part = np.s_[max(len(ground) - y1, 0) : len(ground) - y0, max(x0, 0) : x1]
         inked = np.abs(written[part] - ground[part]).max(axis=-1) > 96
         below = {tuple(pixel) for pixel in ground[part][inked].round().astype(int).tolist()}
-        ink = luminance(_hexadecimal(text.get_color()))
+        ink = luminance(to_hex(text.get_color()))
         worst = min((contrast(ink, luminance("#{:02x}{:02x}{:02x}".format(*pixel))) for pixel in below), default=21)
         assert worst >= 4.5, (text.get_text(), worst)
-
-
-def _hexadecimal(colour):
-    return {"black": "#000000"}.get(colour, colour)
 
 
 @drawn_pictures

@@ -13,7 +13,7 @@ from ipusim import Picture
 from ipusim.app.render.figures import finish
 from ipusim.app.render.style import luminance
 from ipusim.base.errors import OptionError
-from tests.drawn_pictures import contrast, drawn_texts, pixels, words
+from tests.drawn_pictures import assert_legible, contrast, drawn_texts, pixels, words
 from tests.effort import rarest, sampled
 from tests.scenarios import SCENARIOS
 
@@ -53,22 +53,6 @@ def pictures():
     return lambda name, picture: PICTURES[name](of, picture)
 
 
-def overlaps(figure):
-    """Return pairs of texts whose letters lie over each other, and texts that are cut off."""
-    boxes = [
-        (text, box.x0, box.y0 + 0.2 * box.height, box.x1, box.y1 - 0.2 * box.height) for text, box in upright(figure)
-    ]
-    wide, tall = figure.bbox.size
-    cut = [text for text, x0, y0, x1, y1 in boxes if min(x0, y0) < -1 or x1 > wide + 1 or y1 > tall + 1]
-    over = [
-        (one, other)
-        for number, (one, a0, b0, a1, b1) in enumerate(boxes)
-        for other, c0, d0, c1, d1 in boxes[number + 1 :]
-        if a0 < c1 and c0 < a1 and b0 < d1 and d0 < b1
-    ]
-    return cut + over
-
-
 def upright(figure):
     """Return the drawn texts but those along an axis, which have no room for tails above and below."""
     turned = {axes.yaxis.label.get_text() for axes in figure.axes}
@@ -91,7 +75,7 @@ def test_a_picture_has_its_size_and_is_legible_or_is_refused(pictures, name, siz
     with suppress(OptionError) if width < 8 or height < 5 else nullcontext():  # any picture can be read in 8x5in
         figure = pictures(name, Picture(OWN, size))
         assert figure.get_size_inches().tolist() == pytest.approx([width, height])
-        assert overlaps(figure) == []
+        assert_legible(figure, upright(figure))
         assert any(word.startswith(OWN) for word in words(figure))  # of several runs the title says which are shown
 
 

@@ -1,4 +1,4 @@
-"""What holds of every Timeline, and of labels wherever they want to be."""
+"""What holds of every Timeline, of every table, and of labels wherever they want to be."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,10 @@ from ipusim.app.render.boxes import bin_edges, share_boxes, span_boxes
 from ipusim.app.render.lettering import space_out
 from ipusim.app.render.narrow import legible_boxes
 from ipusim.app.render.style import ALWAYS_SHOWN
+from ipusim.app.render.tables import Table
 from ipusim.app.render.window import window
 from tests.effort import share
+from tests.printed_tables import assert_whole
 
 
 @st.composite
@@ -132,3 +134,23 @@ def test_no_other_place_is_nearer(wanted, parts):
         behind += width
     cost = sum((at - centre) ** 2 for at, centre in zip(placed, centres, strict=True))
     assert cost <= sum((at - centre) ** 2 for at, centre in zip(other, centres, strict=True)) + 1e-3
+
+
+WORDS = st.text("ab, →測.%", max_size=30).map(str.strip)
+
+NUMBERS = st.from_regex(r"[-+]?[1-9][0-9,]{0,14}( cycles|%|)", fullmatch=True)
+
+
+@st.composite
+def tables(draw):
+    count = draw(st.integers(2, 12))
+    kinds = [draw(st.sampled_from([WORDS, NUMBERS])) for _ in range(count)]
+    header = tuple(draw(st.text("abc ", min_size=1, max_size=25).filter(str.strip)).strip() for _ in range(count))
+    rows = draw(st.lists(st.tuples(*kinds).filter(any), min_size=1, max_size=5))
+    return Table("Rows", header, tuple(rows))
+
+
+@settings(max_examples=share(50))
+@given(tables(), st.integers(60, 160))
+def test_every_cell_of_any_table_is_printed_whole_at_any_width(table, width):
+    assert_whole(table, width)

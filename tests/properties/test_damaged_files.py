@@ -5,6 +5,7 @@ import io
 import json
 import tracemalloc
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,12 +32,6 @@ def saved(save, **arrays):
     return buffer.getvalue()
 
 
-def numpy_bytes(array):
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
-
-
 def refusal(error, action, *arguments):
     """Return the message of that error, or nothing for a value; every other exception goes on."""
     try:
@@ -53,7 +48,7 @@ IMAGES = b"\0\0\x08\x02\0\0\0\x04\0\0\0\x03" + X.tobytes()
 FILES = {
     "npz": (saved(np.savez, x=X, y=Y), npz),
     "npz, compressed": (saved(np.savez_compressed, x=X, y=Y), npz),
-    "npy": (numpy_bytes(X), npz),
+    "npy": (saved(partial(np.save, arr=X)), npz),
     "idx": (IMAGES, read_idx),
     "gzip": (gzip.compress(IMAGES, mtime=0), read_idx),
     "timeline": (saved(timeline_by_hand(count=4).save), Timeline.load),

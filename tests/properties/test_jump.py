@@ -53,16 +53,12 @@ def requests_of(sorts: tuple[tuple[str, int], ...]) -> list[Requested]:
     return drawn_requests({**dict.fromkeys(DRAWN, 0), **dict(sorts)})
 
 
-def drawn_jobs(sort: str, folder: Path, seed: int = 0) -> Iterator[tuple[str, Job]]:
-    """Yield a share of a sort's Jobs, each by its name."""
-    yield from jobs({sort: max(share(SORTS[sort]), FEWEST.get(sort, 0))}, folder, seed)
-
-
 @cache
 def drawn_runs(sort: str) -> list[tuple[str, Run]]:
     """Return the runs of a share of a sort's Jobs, each by its name, which several tests look at."""
+    fewest = max(share(SORTS[sort]), FEWEST.get(sort, 0))
     with TemporaryDirectory() as folder:
-        return [(name, execute(job)) for name, job in drawn_jobs(sort, Path(folder))]
+        return [(name, execute(job)) for name, job in jobs({sort: fewest}, Path(folder))]
 
 
 def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[str, Job]]:

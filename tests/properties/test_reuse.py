@@ -9,7 +9,9 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from tests.effort import share
+from tests.properties.test_disturbed_runs import LEARNING
 from tests.properties.test_option_combinations import scenarios
+from tests.scenarios import job_from
 
 #: Changes that leave most as it is, and some that leave little.
 CHANGES = (
@@ -63,18 +65,8 @@ def test_what_others_left_changes_nothing(scenario, chosen):
 
 
 def test_arithmetic_of_one_request_knows_nothing_of_another():
-    layers = [{"name": "hidden", "type": "dense", "units": 4}, {"name": "loss", "type": "softmax_cross_entropy"}]
-    request = Request.from_dict(
-        {
-            "system": {"name": "free"},
-            "data": {"type": "synthetic", "shape": [3], "classes": 4, "samples": 32},
-            "model": {"layers": layers},
-            "pipeline": {"schedule": "single", "gradient_accumulation_count": 2},
-            "optimizer": {"type": "sgd", "learning_rate": 0.1},
-        }
-    )
     with Cache().activate():
-        first, second = (assemble(request).workload(0) for _ in range(2))
+        first, second = (job_from(LEARNING).workload(0) for _ in range(2))
     assert first is not second
     for one, other in zip(first.feed.element(1), second.feed.element(1), strict=True):
         np.testing.assert_array_equal(one, other)

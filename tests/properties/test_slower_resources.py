@@ -11,18 +11,13 @@ from typing import get_args
 import pytest
 
 from ipusim.app.scenario import load_job
-from ipusim.hardware.build import build_system
 from ipusim.hardware.disturbances import HostPart, Slower, Stall
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.simulate import Machine
 from ipusim.machine.timeline_info import timeline_info_of
-from ipusim.model.profile import StageProfile
-from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.disturbance_spec import KINDS
 from ipusim.runs.request.request import Request
@@ -35,8 +30,8 @@ from tests.oracles.test_replica_collectives import learned
 from tests.plans import context_of
 from tests.programs import once
 from tests.properties.test_machine_invariants import drawn
-from tests.scenarios import SCENARIOS, timed
-from tests.schedules import mapping_of, shape_of
+from tests.scenarios import SCENARIOS, job_of, timed
+from tests.schedules import mapping_of
 from tests.timelines import check_tiling
 
 #: One of each kind of resource, of which at least one is at work in every run.
@@ -80,36 +75,17 @@ def check_slowdowns(plan, program, system, costs, *slow, whole=False):
 @pytest.mark.parametrize("name", registry.names())
 @pytest.mark.parametrize("sync", list(Sync))
 def test_every_schedule_tiles_whatever_is_slower(name, sync):
-    schedule = registry.find(name)
-    if sync not in schedule.syncs:
+    if sync not in registry.find(name).syncs:
         pytest.skip("the schedule does not run in this mode")
-    alone = name == "single"
-    mapping = mapping_of(name, 4)
-    shape = shape_of(name, mapping, 8)
-    assert 8 % schedule.multiple(shape) == 0
-    profiles = tuple(
-        StageProfile(
-            f"s{index}",
-            3_000 + 10 * index,
-            6_000,
-            900,
-            output_bytes=40_000,
-            gradient_bytes=40_000,
-            accumulator_bytes=4_000,
-            state_bytes=4_000,
-        )
-        for index in range(4)
-    )
-    feeds = {"infeed": Infeed(90_000, 2), "outfeed": Outfeed(60_000, buffer_depth=2)}
-    program = PipelineProgram(profiles, shape, name, repeat_count=2, **feeds)
-    system = build_system("m2000", mapping=shape.mapping)
-    plan = complete(plan_of(schedule, shape, sync), program, system.replicas)
-    costs, whole = (
-        price_plan(plan, program, system),
-        name == "breadth_first",
-    )  # in the middle of which no IPU waits for copies
-    longer = check_slowdowns(plan, program, system, costs, {"ipu": 0}, *SLOW, whole=whole)
-    for worker in ({"ipu": 0}, {"host": "infeed"}, *(() if alone else ({"ipu": 1}, {"link": (0, 1)}))):
+    sent = {"moved": 40_000, "executions": 2, "system": "m2000", "sync": sync.value}
+    job = job_of(name, mapping=mapping_of(name, 4), forward=3000, backward=6000, update=900, **sent)
+    feeds = {"infeed.element_bytes": 90_000, "infeed.prefetch_depth": 2}
+    feeds |= {"outfeed.element_bytes": 60_000, "outfeed.buffer_depth": 2}
+    uneven = {f"pipeline.stages.{stage}.forward": 3000 + 10 * stage for stage in range(4)}
+    job = assemble(job.request.replace(feeds | uneven))
+    whole = name == "breadth_first"  # in the middle of which no IPU waits for copies
+    longer = check_slowdowns(job.plan, job.program, job.system, job.costs, {"ipu": 0}, *SLOW, whole=whole)
+    for worker in ({"ipu": 0}, {"host": "infeed"}, *(() if name == "single" else ({"ipu": 1}, {"link": (0, 1)}))):
         assert worker in longer
 
 

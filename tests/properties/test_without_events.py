@@ -1,7 +1,9 @@
-"""Words of stragglers are the same whether runs are computed together or simulated one by one."""
+"""Outcomes of seeds, and words of stragglers and of changes, are those of simulations where no event is simulated."""
 
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice, product
 from typing import Any
 
 import pytest
@@ -11,7 +13,11 @@ from ipusim.api import Request, assemble, runs
 from ipusim.app.explain.stragglers import stragglers
 from ipusim.app.explain.trial import WhatIf
 from ipusim.app.explain.what_if import what_if
+from ipusim.app.sweep.outcome import outcome_of
+from ipusim.app.sweep.seeds import disturbed_outcomes
+from ipusim.app.sweep.weak_points import one_at_a_time
 from ipusim.base.errors import IpusimError
+from ipusim.hardware.disturbances import Jitter
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs import other_passes, time_alone, waterfall
 from ipusim.runs.assemble.short_counts import short_counts
@@ -20,8 +26,8 @@ from tests.effort import seeds, share
 from tests.properties.test_retiming import cases
 from tests.schedules import is_a_v
 
-#: Drawn requests.
-REQUESTS = 200
+#: Drawn requests, and the seeds that each with jitter is run with.
+REQUESTS, SEEDS = 200, 4
 #: Schedules whose IPUs go on by themselves, and others.
 FREELY = ("1f1b", "eager_1f1b", "zero_bubble_h1")
 OTHERS = (
@@ -139,3 +145,53 @@ def _outcomes(what_ifs: Iterable[WhatIf]) -> list[tuple[object, ...]]:
         (each.change.words, each.before, each.after, each.refusal, each.fits, each.excess_bytes, each.cause)
         for each in what_ifs
     ]
+
+
+def requests_with_jitter(count: int) -> Iterator[Request]:
+    """Yield so many drawn requests with jitter, some with slower IPUs and several jitters."""
+    drawn = (case.job.request for case in cases(20 * count, seed=1) if jitters(case.job.system.disturbances))
+    yield from islice(drawn, count)
+
+
+def jitters(disturbances) -> list[int]:
+    return [place for place, each in enumerate(disturbances) if isinstance(each, Jitter)]
+
+
+def test_computed_outcomes_are_those_of_simulations() -> None:
+    rng = random.Random(2)
+    seen = computed = 0
+    for request in requests_with_jitter(share(REQUESTS)):
+        places = [at for at, each in enumerate(request.options.disturbances) if hasattr(each, "seed")]
+        points = {number: {f"disturbances.{at}.seed": rng.randrange(2**32) for at in places} for number in range(SEEDS)}
+        outcomes = dict(disturbed_outcomes(request, points))
+        for number, outcome in outcomes.items():
+            assert outcome == outcome_of(request, points[number]), (request.to_dict(), points[number])
+        seen, computed = seen + 1, computed + (len(outcomes) > 1)
+    assert seen > 0
+    # The others have tensors that share links, or another reason of the domain of times without events.
+    assert computed >= 0.8 * seen, (computed, seen)
+
+
+def test_outcomes_of_slower_ipus_and_cables_are_those_of_simulations() -> None:
+    """Also beside jitter, and for each value of another option; cables without shared links are computed too."""
+    computed: Counter[str] = Counter()
+    for case in cases(20 * share(REQUESTS), seed=5, one_in=40):
+        request = case.job.request
+        slower = one_at_a_time(request, 1.5).values
+        points = {
+            number: {"disturbances": value, "pipeline.repeat_count": count}
+            for number, (value, count) in enumerate(product(slower, (1, 2)))
+        }
+        for number, outcome in disturbed_outcomes(request, points):
+            assert outcome == outcome_of(request, points[number]), (case.name, points[number])
+            computed.update(points[number]["disturbances"][-1].keys() & {"ipu", "link"} if number > 1 else ())
+    assert computed["ipu"] >= 20, computed
+    assert computed["link"] >= 20, computed
+
+
+def test_other_changes_than_seeds_are_left_to_simulations() -> None:
+    request = next(requests_with_jitter(1))
+    points = {number: {"pipeline.gradient_accumulation_count": 8 * (number + 1)} for number in range(4)}
+    assert not list(disturbed_outcomes(request, points))
+    few = {number: {"disturbances.0.seed": number} for number in range(2)}
+    assert not list(disturbed_outcomes(request, few))
