@@ -140,8 +140,6 @@ def test_optimizers(load):
         experiment = load(TOKENS, f"optimizer={text}")
         return experiment.workload(0).optimizer
 
-    assert optimizer("{type: adam, learning_rate: 0.1}") == Adam(0.1)
-    assert optimizer("{type: lamb, learning_rate: 0.1}") == LAMB(0.1)
     centered = "decay: 0.8, momentum: 0.5, epsilon: 0.1, centered: true"
     assert optimizer(f"{{type: rmsprop, learning_rate: 1, {centered}}}") == RMSProp(1, 0.8, 0.5, 0.1, True)
     penalties = "learning_rate_power: -1, initial_accumulator: 2, l1: 0.1, l2: 0.2, l2_shrinkage: 0.3, beta: 0.4"
@@ -295,14 +293,13 @@ def test_message(case, load, refused):
     refused(ScenarioError, "\n".join(lines), lambda: load(text.replace(old, new)))
 
 
-def test_windows_that_would_not_fit_in_memory(load):
+def test_windows_that_would_not_fit_in_memory(load, refused):
     text = IMAGES.replace("[6, 6, 2]", "[128, 128, 3]").replace("[3, 3]", "[64, 64], strides: [1, 1], padding: same")
-    with pytest.raises(ScenarioError) as caught:
-        load(text.replace("samples: 40", "samples: 10"))
-    (line,) = str(caught.value).splitlines()
-    assert line == (
+    refused(
+        ScenarioError,
         "s.yaml:5:7: model.layers.0: expected a layer with at most 268435456 output elements at once, got 2 samples "
-        f"x {128 * 128 * 64 * 64 * 3}: make it smaller, or simulate only time with numerics: off"
+        f"x {128 * 128 * 64 * 64 * 3}: make it smaller, or simulate only time with numerics: off",
+        lambda: load(text.replace("samples: 40", "samples: 10")),
     )
 
 

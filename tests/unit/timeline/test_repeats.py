@@ -34,14 +34,6 @@ def long():
     return whole, with_copies(whole.columns, once), once.first
 
 
-def test_rows_that_are_copies_of_a_block_are_folded_to_one(long):
-    whole, block, _ = long
-    assert block.times > 10
-    folded = whole.fold_copies([block])
-    assert len(folded) == len(whole) - (block.times - 1) * (block.last - block.first)
-    assert folded.expanded() == whole
-
-
 def test_rows_with_causes_far_back_in_a_block_are_not_folded(long):
     whole, block, first = long
     cause = whole.columns["cause"].copy()
