@@ -117,8 +117,6 @@ def test_a_scenario_in_other_words_is_told_ours_before_the_long_list(override, l
         ("pod61", MACHINES, ("pod16", "pod64")),
         ("pod" + "9" * 5000, MACHINES, ("pod256",)),
         ("ZICKZACK", ("AUTO", "ZIGZAG", "SNAKE", "HOOF"), ("ZIGZAG",)),
-        ("gradient_count", ("repeat_count", "gradient_accumulation_count"), ("gradient_accumulation_count",)),
-        ("count", ("repeat_count", "gradient_accumulation_count"), ("repeat_count", "gradient_accumulation_count")),
         ("", ("a", "b"), ()),
         ("_", ("a_b",), ()),
         ("q", ("x", "y"), ()),

@@ -46,11 +46,6 @@ def test_a_device_selected_by_id_keeps_its_places_in_the_machine():
     assert build_system("c2_server", mapping=[0], select=0).ipus == (7,)
 
 
-def test_a_part_of_a_torus_machine_is_a_ladder():
-    assert len(build_system("pod64", mapping=[0], ipus=32, selection_order="ZIGZAG").route(0, 30)) == 15
-    assert len(build_system("pod64", mapping=range(64), ipus=64, selection_order="ZIGZAG").route(0, 62)) == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ModelError
+from ipusim.model.functions.counting import count_passes
 from ipusim.model.functions.python_file import load_function
 from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layer import LayerCost
-from ipusim.model.work import MeasuredWork, VectorWork
+from ipusim.model.work import MeasuredWork, Product, VectorWork
 from tests.machine_costs import vector_operations
 
 
@@ -178,3 +179,44 @@ def test_load_function_says_what_is_wrong(tmp_path, text, reference, message):
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(ModelError, match=message):
         load_function(reference, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "products"),
+    [
+        (anp.dot, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (anp.dot, [(3,), (3,)], [Product(1, 3, 1)]),
+        (anp.outer, [(5,), (2,)], [Product(5, 1, 2)]),
+        (lambda a, b: anp.tensordot(a, b, 2), [(5, 3, 4), (3, 4, 2)], [Product(5, 12, 2)]),
+        (anp.matmul, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (anp.matmul, [(7, 5, 3), (3, 2)], [Product(35, 3, 2)]),
+        (anp.matmul, [(7, 5, 3), (7, 3, 2)], [Product(5, 3, 2, 7)]),
+        (anp.matmul, [(7, 1, 5, 3), (4, 3, 2)], [Product(5, 3, 2, 28)]),
+        (anp.matmul, [(5, 3), (3,)], [Product(5, 3, 1)]),
+        (anp.matmul, [(3,), (7, 3, 2)], [Product(1, 3, 2, 7)]),
+        (lambda a, b: anp.einsum("bhik,bhjk->bhij", a, b), [(2, 3, 5, 4), (2, 3, 6, 4)], [Product(5, 4, 6, 6)]),
+        (lambda a, b: anp.einsum("ij,jk->k", a, b), [(5, 3), (3, 2)], [Product(1, 15, 2)]),
+        (lambda a: anp.einsum("ij->i", a), [(5, 3)], [Product(5, 3, 1)]),
+        (lambda a, b: anp.einsum(a, [0, 1], b, [1, 2], [0, 2]), [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a, b: anp.inner(a, b.T), [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a, b: a @ b, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a: anp.sum(anp.tanh(a)), [(5, 3)], []),
+    ],
+)
+def test_the_shapes_are_those_of_the_matrices(function, shapes, products):
+    forward, _ = count_passes(function, [anp.ones(shape) for shape in shapes], range(len(shapes)))
+    assert list(forward.products) == products
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("slogdet", lambda a: anp.linalg.slogdet(a)[1]), ("eigh", lambda a: anp.sum(anp.linalg.eigh(a)[0]))],
+)
+def test_what_gives_several_arrays_is_no_change_of_view(name, function):
+    with pytest.raises(ModelError, match=f"^the work of '{name}' cannot be counted: give the layer's cost$"):
+        count_passes(function, [anp.eye(3)], [0])
+
+
+def test_the_gradients_of_a_product_are_the_two_others_of_its_sizes():
+    _, backward = count_passes(anp.dot, [anp.ones((5, 3)), anp.ones((3, 2))], [0, 1])
+    assert [sorted((each.m, each.k, each.n)) for each in backward.products] == [[2, 3, 5]] * 2

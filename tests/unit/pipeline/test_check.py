@@ -29,14 +29,7 @@ def edited(change):
 
 
 BROKEN = {
-    "once": ("B1.3", "B1.2", "time-step 5, IPU 1: B1.2 runs a second time; each runs exactly once"),
     "missing": ("F0.3 ", "", "F0.3 never runs; each runs exactly once"),
-    "stranger": ("F0.3 ", "F0.9 ", "time-step 3, IPU 0: F0.9 is no operation of this pipeline"),
-    "placement": (
-        "F0.0      | .",
-        ".         | F0.0",
-        "time-step 0, IPU 1: F0.0 runs on IPU 1, but its stage lives on IPU 0",
-    ),
     "dependency": (
         "  0  F0.0      | .",
         "  0  F0.0      | F1.0",

@@ -14,7 +14,6 @@ from ipusim.base.near_names import list_names
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
-from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.layers.normalisation import LayerNorm
 from ipusim.model.layers.residual import Residual
@@ -128,11 +127,6 @@ def test_lists_become_pairs_and_names_any_case(load):
     conv = layers_of(load(IMAGES.replace("kernel_size: [3, 3]", more)))[0]
     assert conv == Conv2D(4, (3, 2), (2, 1), "same", "gelu")
     hash(conv)
-
-
-def test_serialized_matmul(load):
-    more = "units: 8, serialization_factor: 4, serialization_dimension: a_rows_b_columns"
-    assert layers_of(load(TOKENS.replace("units: 8", more)))[-1] == Dense(8, "identity", True, 4, "a_rows_b_columns")
 
 
 def test_optimizers(load):

@@ -118,10 +118,6 @@ def test_description_is_the_comment_at_the_head(text: str, description: str) -> 
             "s.yaml:3:3: expected a key as in the lines above, got '-': in a list every item begins with '-'",
         ),
         ("a: {type: sgd, rate: 0,01}\n", "s.yaml:1:24: a: expected a key, got '01'; did you mean 0.01, with a point?"),
-        (
-            "a: http://b\nc: d: e\n",
-            "s.yaml:2:5: expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes",
-        ),
         ("a: *b\n", "s.yaml:1:4: expected the value itself, got alias 'b': write it out"),
         ("a: &b 1\n", "s.yaml:1:4: a: expected the value, got an anchor or alias (b): write the value out"),
         ("a: !thing 1\n", "s.yaml:1:4: a: expected a plain value, got one with the tag !thing"),
