@@ -101,13 +101,6 @@ def test_a_plan_that_keeps_the_rules_is_checked_in_columns(monkeypatch):
     assert violations(plan_of(find("grouped"), PlanShape(mapping=tuple(range(64)), micro_batches=1024))) == []
 
 
-def test_op_notation():
-    assert str(Op(Pass.RECOMPUTE, 2, 5)) == "R2.5"
-    assert Op.parse("B10.3") == Op(Pass.BACKWARD, 10, 3)
-    with pytest.raises(ValueError, match=r"expected an operation such as F1\.3"):
-        Op.parse("F1")
-
-
 def test_plans_compare_and_print():
     assert plan_of(find("grouped"), PlanShape(mapping=(0, 1), micro_batches=4)) == PLAN
     assert plan_of(find("interleaved"), PlanShape(mapping=(0, 1), micro_batches=4)) != PLAN

@@ -103,11 +103,6 @@ def test_a_timeline_is_read_only_and_compares():
     assert len(Timeline(INFO, np.empty((0, 11)))) == Timeline(INFO, np.empty((0, 11))).makespan_cycles == 0
 
 
-def test_rows_of_kinds():
-    assert recorded().rows(SpanKind.FORWARD).tolist() == [0, 2]
-    assert recorded().rows(SpanKind.FORWARD, SpanKind.HOST).tolist() == [0, 1, 2]
-
-
 def test_passes_and_their_spans_name_each_other():
     assert [SpanKind[each.name] for each in Pass] == KIND_OF_PASS.tolist()
     assert PASS_OF_KIND[KIND_OF_PASS].tolist() == list(Pass)
