@@ -96,10 +96,6 @@ def test_auto_is_no_order_of_its_own():
         selection("AUTO", 4)
 
 
-def labels(topology: Topology, source: int, target: int) -> list[str]:
-    return [direction.label for direction in topology.route(source, target)]
-
-
 def test_directions_sort_by_source_target_and_channel() -> None:
     directions = [
         LinkDirection(0, 1, "rung crossing"),
@@ -118,6 +114,6 @@ def test_half_rungs_are_refused(first: int, count: int) -> None:
 
 def test_a_part_of_a_torus_keeps_its_numbers_and_has_no_loop() -> None:
     part = Topology(16, 8)
-    assert labels(part, 16, 22) == ["16→18 rail", "18→20 rail", "20→22 rail"]
+    assert [direction.label for direction in part.route(16, 22)] == ["16→18 rail", "18→20 rail", "20→22 rail"]
     with pytest.raises(DeviceError, match="no IPU 15 here: expected one of IPUs 16 to 23"):
         part.route(15, 16)

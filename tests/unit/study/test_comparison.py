@@ -30,6 +30,7 @@ from ipusim.runs.request.request import Request
 from ipusim.schedules import registry as schedules
 from tests.cli.commands import leave_charts_out
 from tests.effort import share
+from tests.properties.test_disturbed_runs import LEARNING
 from tests.timelines import timeline_by_hand
 
 STAGES = [{"name": name, "forward": 1000, "backward": 2000, "output_bytes": 4096} for name in "abcd"]
@@ -45,21 +46,6 @@ LARGE = Request.from_dict(
         "pipeline": {"gradient_accumulation_count": 8, "stages": [HELD[0] | {"stash_bytes": 150 << 20}, *HELD[1:]]},
     }
 )
-LEARNING = {
-    "name": "learning",
-    "system": {"name": "m2000"},
-    "data": {"type": "synthetic", "shape": [6], "classes": 3, "samples": 64},
-    "model": {
-        "layers": [
-            {"name": "hidden", "type": "dense", "units": 5},
-            {"name": "out", "type": "dense", "units": 3},
-            {"name": "loss", "type": "softmax_cross_entropy"},
-        ]
-    },
-    "pipeline": {"splits": ["out"], "gradient_accumulation_count": 4, "micro_batch_size": 2},
-    "optimizer": {"type": "sgd", "learning_rate": 0.1},
-}
-
 #: What is said of the throughputs of stages known by their cost.
 UNKNOWN = "Error of throughputs: not known: no training of a model of this kind is published."
 
@@ -416,11 +402,11 @@ def test_where_work_differs_throughput_decides():
 
 
 def test_models_training_and_ipus_that_differ_are_said():
-    layers = LEARNING["model"]["layers"]
-    other = LEARNING | {"name": "other", "model": {"layers": [layers[0] | {"units": 9}, *layers[1:]]}}
-    inference = {key: value for key, value in LEARNING.items() if key != "optimizer"} | {"name": "forward"}
-    more = LEARNING | {"system": {"name": "m2000", "auto_select_ipus": 4}, "name": "replicas"}
-    asked = [ComparedItem(Request.from_dict(each), each["name"]) for each in (LEARNING, other, inference, more)]
+    alone, layers = LEARNING | {"system": {"name": "m2000"}}, LEARNING["model"]["layers"]
+    other = alone | {"model": {"layers": [layers[0] | {"units": 9}, *layers[1:]]}}
+    inference = {key: value for key, value in alone.items() if key != "optimizer"}
+    named = {"learning": alone, "other": other, "forward": inference, "replicas": LEARNING}
+    asked = [ComparedItem(Request.from_dict(each | {"name": name}), name) for name, each in named.items()]
     _, why, ipus, *_ = said(Comparison(compare(asked)))
     assert why == (
         "Work per weight update differs, from 8 to 16 samples; some runs train, and others do not; models differ, so "
