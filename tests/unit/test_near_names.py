@@ -1,7 +1,5 @@
 import pytest
 
-from ipusim.app.scenario import load_request
-from ipusim.app.scenario.load import ScenarioError
 from ipusim.base import foreign_words
 from ipusim.base.foreign_words import FOREIGN, spelling_key
 from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, list_names, nearest
@@ -10,7 +8,6 @@ from ipusim.hardware.generations import GENERATIONS
 from ipusim.hardware.machines import MACHINES
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import names as schedule_names
-from tests.scenarios import SCENARIOS
 
 SCHEDULES = tuple(schedule_names())
 
@@ -81,33 +78,6 @@ def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
 
 
 @pytest.mark.parametrize(
-    ("override", "line"),
-    [
-        (
-            "pipeline.accumulation_steps=4",
-            "got 'accumulation_steps'; did you mean gradient_accumulation_count? Expected one of the keys "
-            "gradient_accumulation_count, ",
-        ),
-        ("schedule=1f1b", "got 'schedule'; did you mean pipeline.schedule? Expected one of the keys name, "),
-        ("lr=0.1", "got 'lr'; did you mean optimizer.learning_rate? Expected one of the keys name, "),
-        (
-            "optimizer.beta1=0.9",
-            "expected one of the keys learning_rate, map_gradient, type, got 'beta1'; did you mean beta_1 of type "
-            "adam or lamb?",
-        ),
-        (
-            "model.layers.1.p=0.9",
-            "got 'p'; did you mean rate of type dropout? Expected one of the keys name, trainable, type, units, ",
-        ),
-    ],
-)
-def test_a_scenario_in_other_words_is_told_ours_before_the_long_list(override, line):
-    with pytest.raises(ScenarioError) as caught:
-        load_request(SCENARIOS / "tutorial_step3_pipelining.yaml", [override])
-    assert str(caught.value).startswith(f"--set {override.partition('=')[0]}: {line}")
-
-
-@pytest.mark.parametrize(
     ("wrong", "names", "near"),
     [
         ("pod32", MACHINES, ("pod16", "pod64")),
@@ -117,8 +87,6 @@ def test_a_scenario_in_other_words_is_told_ours_before_the_long_list(override, l
         ("pod61", MACHINES, ("pod16", "pod64")),
         ("pod" + "9" * 5000, MACHINES, ("pod256",)),
         ("ZICKZACK", ("AUTO", "ZIGZAG", "SNAKE", "HOOF"), ("ZIGZAG",)),
-        ("gradient_count", ("repeat_count", "gradient_accumulation_count"), ("gradient_accumulation_count",)),
-        ("count", ("repeat_count", "gradient_accumulation_count"), ("repeat_count", "gradient_accumulation_count")),
         ("", ("a", "b"), ()),
         ("_", ("a_b",), ()),
         ("q", ("x", "y"), ()),

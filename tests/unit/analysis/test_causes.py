@@ -94,13 +94,6 @@ def test_of_unequal_stages_ipus_wait_for_the_slowest():
     assert by_ipu["imbalance of stages"] == [9_375, 8_875, 0, 8_875]  # all but IPU 0 wait for its update too
 
 
-def test_sequential_has_one_ipu_at_work_at_a_time():
-    found = idle_causes(run("pipeline.schedule=sequential"))
-    for ipu in range(4):
-        assert found.busy[ipu] == 8 * 3_000 + 500
-        assert cycles(found, ipu) == {Idle.PASSES: found.window_cycles - found.busy[ipu]}
-
-
 IO_TILES = """
 system:
   name: m2000
@@ -131,14 +124,6 @@ def test_who_waits_for_io_tiles_of_another_ipu_waits_for_the_host(load):
     (sent, _) = timeline.rows(SpanKind.OVERLAPPED_OUTFEED)
     (row,) = np.flatnonzero((timeline.ipu == 1) & (timeline.start == timeline.start[sent]) & (timeline.kind == 10))
     assert timeline.end[row] == timeline.end[sent]  # its other tiles wait meanwhile
-
-
-def test_gpipe_in_point_to_point():
-    found = idle_causes(run("pipeline.schedule=gpipe"))
-    waits = (found.ipu == 3) & (found.end <= 3_000)
-    assert (found.end - found.start)[waits].sum() == 3_000
-    assert (found.cause[waits] == CAUSES.index(Idle.PASSES)).all()
-    assert not found.cycles[:, CAUSES.index(Idle.COPIES)].any()
 
 
 @pytest.mark.parametrize("schedule", ["grouped", "gpipe"])

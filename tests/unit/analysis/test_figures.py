@@ -12,27 +12,14 @@ from ipusim.app.sweep.outcome import outcome_of
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
+from tests.properties.test_disturbed_runs import LEARNING
 
-LEARNING = {
-    "system": {"name": "m2000", "auto_select_ipus": 2},
-    "data": {"type": "synthetic", "shape": [6], "classes": 3, "samples": 64, "hold_out": 0.25},
-    "model": {
-        "layers": [
-            {"name": "a", "type": "dense", "units": 64},
-            {"name": "b", "type": "dense", "units": 3},
-            {"name": "l", "type": "softmax_cross_entropy"},
-        ]
-    },
-    "pipeline": {"splits": ["b"], "micro_batch_size": 2, "gradient_accumulation_count": 8},
-    "optimizer": {"type": "sgd", "learning_rate": 0.1},
-    "evaluate": {"every": 1},
-    "steps": 3,
-}
+HELD_OUT = LEARNING | {"data": LEARNING["data"] | {"hold_out": 0.25}, "evaluate": {"every": 1}}
 
 
 @pytest.fixture(scope="module")
 def run():
-    return execute(assemble(Request.from_dict(LEARNING)))
+    return execute(assemble(Request.from_dict(HELD_OUT)))
 
 
 def test_every_figure_is_a_value_of_the_summary(run):
@@ -72,13 +59,13 @@ def test_what_a_run_does_not_have_is_not_there(run):
 
 def test_sweep_and_compare_measure_by_the_same_figures(run):
     summary = run.summary.to_dict()
-    outcome = outcome_of(Request.from_dict(LEARNING), {})
+    outcome = outcome_of(Request.from_dict(HELD_OUT), {})
     right = {each.name: each.value_in(summary) for each in MEASURES}
     assert {each.name: outcome.value(each) for each in MEASURES} == right
     assert {each.name: getattr(outcome, each.column) for each in MEASURES} == right
     for each in MEASURES:
         assert measure_of(each.name, losses=True) is measure_of(each.measure, losses=True) is each
-    first, *_ = compare(Request.from_dict(LEARNING), ["grouped"], losses=True)
+    first, *_ = compare(Request.from_dict(HELD_OUT), ["grouped"], losses=True)
     told = first.figures
     assert {"throughput", "bubble", "peak", "mean_loss", "accuracy", "memory"} < set(told)
     assert told == {name: value for name, value in known_figures(summary).items() if name in told}

@@ -138,24 +138,6 @@ def test_a_scenario_names_rates_with_units(load):
     assert "rates" not in effects_of(experiment.program, load(text).system)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("rates.amp_ceilin=0.4", "did you mean amp_ceiling?"),
-        ("rates.amp_ceiling='0.4'", "expected a number from 0.01 to 1, got '0.4'"),
-        (
-            "rates.hop_latency=2 s",
-            "expected seconds from 0 s to 1 s, as a number or with a unit such as 3.7 us, got",
-        ),
-        ("rates.link=1 B/s", "expected bytes per second from 1 MB/s to 100 TB/s, as a number or with a unit"),
-    ],
-)
-def test_a_scenario_names_no_other_rates(load, change, message):
-    with pytest.raises(ScenarioError) as caught:
-        load((SCENARIOS / "schedules_four_ipus.yaml").read_text(), change)
-    assert message in str(caught.value)
-
-
 def test_one_overhead_has_one_name_at_a_time(load):
     text = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
     overhead = "system.overhead=1 us"

@@ -53,17 +53,8 @@ def carried(rates, *sends):
     return [found[number] for number in range(len(sends))], spans_of(recorder.timeline(INFO))
 
 
-@pytest.mark.parametrize(
-    ("rates", "sends", "ends"),
-    [
-        ([4], [(0, 0, 40, [0])], [10]),
-        ([4], [(0, 0, 40, [0]), (5, 0, 40, [0])], [15, 20]),  # 20 bytes left at 2; the other then has 20 left at 4
-        ([4], [(0, 7, 0, [])], [7]),  # no bytes on any link: its lead alone
-    ],
-)
-def test_shares_by_hand(rates, sends, ends):
-    found, _ = carried(rates, *sends)
-    assert found == ends
+def test_a_send_of_no_bytes_on_no_link_takes_its_lead_alone():
+    assert carried([4], (0, 7, 0, [])) == ([7], [])
 
 
 def test_a_link_has_one_span_for_as_long_as_anything_moves_on_it():

@@ -8,7 +8,7 @@ from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.model.profile import StageProfile
 from ipusim.model.work import VectorWork, Work
-from ipusim.pipeline.feeds import Infeed, Outfeed
+from ipusim.pipeline.feeds import Infeed
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
@@ -93,24 +93,6 @@ def test_prefetch_depth_bounds_how_far_the_host_runs_ahead():
         taken = timeline.end[timeline.rows(SpanKind.INFEED)]
         ahead = [int((fills <= time).sum() - (taken <= time).sum()) for time in fills.tolist()]
         assert max(ahead) == depth
-
-
-@pytest.mark.parametrize(("mode", "sent"), [("ALL", [*range(8), *range(8)]), ("LAST", [7])])
-def test_outfeed_modes(mode, sent):
-    shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=8)
-    timeline = run(shape, "grouped", "m2000", outfeed=Outfeed(4, mode), repeat_count=2)
-    rows = timeline.rows(SpanKind.OUTFEED)
-    assert timeline.micro_batch[rows].tolist() == sent
-    assert set(timeline.execution[rows].tolist()) == ({0, 1} if mode == "ALL" else {1})
-    assert set(timeline.ipu[rows].tolist()) == {3}
-
-
-def test_full_outfeed_holds_the_ipu_up():
-    shape = PlanShape(mapping=(0, 1), micro_batches=16)
-    timeline = run(shape, "grouped", "m2000", outfeed=Outfeed(500_000, buffer_depth=1))
-    waits = timeline.rows(SpanKind.HOST_WAIT)
-    assert len(waits) > 0
-    assert set(timeline.ipu[waits].tolist()) == {1}
 
 
 def test_progress_is_told_every_time_step():

@@ -127,6 +127,10 @@ def test_synthetic_targets_are_learnt():
         (lambda: synthetic_classes((4,), 2, 4, noise=-1), "noise of 0 or more, got -1"),
         (lambda: synthetic_targets((4,), (-1,), 4), r"sizes from 1 upwards in a shape, got \(-1,\)"),
         (lambda: synthetic_targets((4,), (1,), 0), "at least 1 sample, got 0"),
+        (lambda: synthetic_tokens(0, 5, 3), "at least 1 token, got 3 of 0"),
+        (lambda: synthetic_tokens(5, 5, 0), "at least 1 token, got 0 of 5"),
+        (lambda: synthetic_tokens(5, 1, 3), "at least 2 tokens, got 1"),
+        (lambda: synthetic_tokens(5, 5, 3, 1.5), "noise from 0 to 1, got 1.5"),
     ],
 )
 def test_data_that_cannot_be_are_refused(make, message):
@@ -302,17 +306,3 @@ def test_the_same_seed_gives_the_same_tokens():
     first, again, other = (synthetic_tokens(5, 9, 30, seed=seed) for seed in (4, 4, 5))
     np.testing.assert_array_equal(first.x, again.x)
     assert not np.array_equal(first.x, other.x)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0, 5, 3), "at least 1 token, got 3 of 0"),
-        ((5, 5, 0), "at least 1 token, got 0 of 5"),
-        ((5, 1, 3), "at least 2 tokens, got 1"),
-        ((5, 5, 3, 1.5), "noise from 0 to 1, got 1.5"),
-    ],
-)
-def test_refused(arguments, message):
-    with pytest.raises(ModelError, match=message):
-        synthetic_tokens(*arguments)

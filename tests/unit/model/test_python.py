@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ModelError
+from ipusim.model.functions.counting import count_passes
 from ipusim.model.functions.python_file import load_function
 from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layer import LayerCost
-from ipusim.model.work import MeasuredWork, VectorWork
+from ipusim.model.work import MeasuredWork, Product, VectorWork
 from tests.machine_costs import vector_operations
 
 
@@ -119,12 +120,6 @@ def test_loss_is_counted_too():
     assert vector_operations(cost.backward) > 12
 
 
-def test_what_cannot_be_counted_asks_for_the_cost():
-    layer = PythonLayer(lambda x: x + anp.linalg.inv(anp.matmul(x.T, x) + anp.eye(3))[:1])
-    with pytest.raises(ModelError, match="work of 'inv' cannot be counted: give the layer's cost"):
-        layer.cost((3,), 4, 4)
-
-
 def test_errors_while_counting_are_explained():
     def even_batches_only(x):
         return anp.reshape(x, (2, -1, 3)).reshape((-1, 3))
@@ -140,15 +135,8 @@ def test_given_cost_is_taken():
     assert PythonLayer(affine, AFFINE, stated_cost=given).cost((20,), 32, 4) is given
 
 
-def write(tmp_path, text, name="mine.py"):
-    (tmp_path / name).write_text(textwrap.dedent(text))
-    return tmp_path
-
-
 def test_load_function_runs_the_file_and_leaves_no_trace(tmp_path):
-    base = write(
-        tmp_path,
-        """
+    text = """
         from __future__ import annotations
         from dataclasses import dataclass
 
@@ -158,13 +146,13 @@ def test_load_function_runs_the_file_and_leaves_no_trace(tmp_path):
 
         def triple(x):
             return Scale().by * x
-        """,
-    )
+    """
+    (tmp_path / "mine.py").write_text(textwrap.dedent(text))
     before = set(sys.modules)
-    assert load_function("mine.py:triple", base)(2.0) == 6.0
-    assert load_function(f"{base}/mine.py:triple", base / "elsewhere")(1.0) == 3.0
+    assert load_function("mine.py:triple", tmp_path)(2.0) == 6.0
+    assert load_function(f"{tmp_path}/mine.py:triple", tmp_path / "elsewhere")(1.0) == 3.0
     assert not [name for name in set(sys.modules) - before if "mine" in name]
-    assert [path.name for path in base.iterdir()] == ["mine.py"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
 
 
 @pytest.mark.parametrize(
@@ -184,3 +172,44 @@ def test_load_function_says_what_is_wrong(tmp_path, text, reference, message):
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(ModelError, match=message):
         load_function(reference, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "products"),
+    [
+        (anp.dot, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (anp.dot, [(3,), (3,)], [Product(1, 3, 1)]),
+        (anp.outer, [(5,), (2,)], [Product(5, 1, 2)]),
+        (lambda a, b: anp.tensordot(a, b, 2), [(5, 3, 4), (3, 4, 2)], [Product(5, 12, 2)]),
+        (anp.matmul, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (anp.matmul, [(7, 5, 3), (3, 2)], [Product(35, 3, 2)]),
+        (anp.matmul, [(7, 5, 3), (7, 3, 2)], [Product(5, 3, 2, 7)]),
+        (anp.matmul, [(7, 1, 5, 3), (4, 3, 2)], [Product(5, 3, 2, 28)]),
+        (anp.matmul, [(5, 3), (3,)], [Product(5, 3, 1)]),
+        (anp.matmul, [(3,), (7, 3, 2)], [Product(1, 3, 2, 7)]),
+        (lambda a, b: anp.einsum("bhik,bhjk->bhij", a, b), [(2, 3, 5, 4), (2, 3, 6, 4)], [Product(5, 4, 6, 6)]),
+        (lambda a, b: anp.einsum("ij,jk->k", a, b), [(5, 3), (3, 2)], [Product(1, 15, 2)]),
+        (lambda a: anp.einsum("ij->i", a), [(5, 3)], [Product(5, 3, 1)]),
+        (lambda a, b: anp.einsum(a, [0, 1], b, [1, 2], [0, 2]), [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a, b: anp.inner(a, b.T), [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a, b: a @ b, [(5, 3), (3, 2)], [Product(5, 3, 2)]),
+        (lambda a: anp.sum(anp.tanh(a)), [(5, 3)], []),
+    ],
+)
+def test_the_shapes_are_those_of_the_matrices(function, shapes, products):
+    forward, _ = count_passes(function, [anp.ones(shape) for shape in shapes], range(len(shapes)))
+    assert list(forward.products) == products
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("slogdet", lambda a: anp.linalg.slogdet(a)[1]), ("eigh", lambda a: anp.sum(anp.linalg.eigh(a)[0]))],
+)
+def test_what_gives_several_arrays_is_no_change_of_view(name, function):
+    with pytest.raises(ModelError, match=f"^the work of '{name}' cannot be counted: give the layer's cost$"):
+        count_passes(function, [anp.eye(3)], [0])
+
+
+def test_the_gradients_of_a_product_are_the_two_others_of_its_sizes():
+    _, backward = count_passes(anp.dot, [anp.ones((5, 3)), anp.ones((3, 2))], [0, 1])
+    assert [sorted((each.m, each.k, each.n)) for each in backward.products] == [[2, 3, 5]] * 2

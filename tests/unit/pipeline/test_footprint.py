@@ -43,27 +43,6 @@ def laid_out():
     return plan, footprint(plan, PipelineProgram(profiles, shape, infeed=Infeed(60), outfeed=Outfeed(8)))
 
 
-def test_the_scenario_says_what_fits():
-    by = {
-        name: execute(load_job(SCENARIO, changes)).memory
-        for name, changes in {
-            "grouped": (),
-            "interleaved": ("pipeline.schedule=interleaved",),
-            "recomputed": ("pipeline.allow_recompute=true",),
-        }.items()
-    }
-    assert [peak.ipu for peak in by["grouped"].too_large] == [0]
-    assert by["interleaved"].too_large == by["recomputed"].too_large == ()
-    mib = 2**20
-    kept = (96, 80, 80, 80)
-    fixed = (96 * 4 + 8 + 4, 80 * 4 + 16, 80 * 4 + 16, 96 * 4 + 8)
-    outside = (4, 4, 4, 4)  # a forward's output, or a backward's gradient
-    for depth, name in ((2, "grouped"), (1, "interleaved")):
-        right = [fixed[i] + kept[i] * (depth * (3 - i) + 1) + outside[i] for i in range(4)]
-        right[3] += 4 / 1024  # the outfeed's element
-        assert [peak.bytes / mib for peak in by[name].peaks] == right
-
-
 MESSAGE = (
     "pipeline.allow_recompute: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than the 897 MiB of an "
     "IPU; code is not included. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. Set "

@@ -231,12 +231,6 @@ def test_a_head_states_the_stages_as_options_yaml_or_a_line_and_other_groups_do_
     assert "stages stated by a.log:1; " in stages.sources[0][4]
 
 
-def test_half_of_the_ranks_of_a_log_are_no_replica_where_ranks_of_a_stage_follow_each_other(log):
-    path = log("world_size ......... 4", *SIZES, *block(1, 8, 8))
-    with pytest.raises(FileError, match="got none of rank 2 and 3 of world_size 4"):
-        stages_of(read_measured([path]))
-
-
 def test_a_batch_that_ramps_up_is_counted_by_its_size_or_refused(log):
     lines = [*SIZES, *block(1, 8, 16, batch=16), *block(2, 16, 32, batch=32), *block(3, 16, 32, batch=32)]
     with pytest.raises(

@@ -1,13 +1,15 @@
-"""Traces of torch's profiler: which spans are passes of which stage, and what they come to."""
+"""Traces of torch's profiler: which spans are passes of which stage, what they come to, and bounds of any file."""
 
 import gzip
 import json
 import statistics
+import time
 from fractions import Fraction
 from itertools import count
 
 import pytest
 
+from ipusim.app.profiles import source
 from ipusim.app.profiles.read import read_measured
 from ipusim.app.profiles.stages import stages_of
 from ipusim.app.profiles.written import StagesResult, legal_count, scenario_text
@@ -26,13 +28,12 @@ def span(name, dur, cat="user_annotation", pid=1, tid=1):
 
 @pytest.fixture
 def own(tmp_path):
-    def write(*events, name="a.json", rank=None, world=2, pack=False):
+    def write(*events, name="a.json", rank=None, world=2):
         path = tmp_path / name
         data = {"schemaVersion": 1, "traceEvents": [*events]}
         if rank is not None:
             data["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": world}
-        content = json.dumps(data, indent=1).encode()
-        path.write_bytes(gzip.compress(content) if pack else content)
+        path.write_text(json.dumps(data, indent=1))
         return path
 
     return write
@@ -71,32 +72,10 @@ def test_times_of_the_host_beside_kernels_are_told(own):
     assert note == f"{path}: passes have no spans on the device; the times are of the host."
 
 
-def test_a_file_of_each_rank_in_the_order_of_ranks_packed_or_not(own):
-    files = [
-        own(
-            *(span(f"Forward {n}", 10 * rank + n) for n in range(3)),
-            span("Backward 0", 60 + rank),
-            name=name,
-            rank=rank,
-            world=3,
-            pack=name.endswith("gz"),
-        )
-        for rank, name in ((2, "a.json.gz"), (0, "b.json"), (1, "c.json"))
-    ]
-    stages = stages_of(read_measured(files))
-    assert medians(stages) == {
-        "0": {"forward": 1, "backward": 60},
-        "1": {"forward": 11, "backward": 61},
-        "2": {"forward": 21, "backward": 62},
-    }
-    assert stages.count == 3  # by the names of micro-batches, as no update says how many passes are before it
+def test_files_that_state_different_numbers_of_ranks_are_refused(own):
+    files = [own(span("Forward 0", rank), name=f"{rank}.json", rank=rank, world=3 + (rank > 2)) for rank in range(4)]
     with pytest.raises(FileError, match=r"expected 3 ranks, as in .*, got 4$"):
-        read_measured([*files, own(span("Forward 0", 40), name="d", rank=3, world=4)])
-    replicas = [
-        own(span("Forward 0", 10 * rank), span("Backward 0", rank), name=f"{rank}.json", rank=rank, world=4)
-        for rank in range(4)
-    ]
-    assert medians(stages_of(read_measured(replicas), 2))["1"] == {"forward": 25, "backward": 2.5}
+        read_measured(files)
 
 
 def test_a_list_of_events_is_a_trace_too(tmp_path):
@@ -241,3 +220,64 @@ def test_the_longest_pass_is_imported_and_checked(own, tmp_path):
     (tmp_path / "p.csv").write_bytes(StagesResult(stages).text(".csv"))
     (tmp_path / "p.yaml").write_text(scenario_text(stages, "p.csv", ["t.json"]))
     assert load_job(tmp_path / "p.yaml").costs.passes[0, 0] <= 10**11
+
+
+def test_a_file_above_the_bound_is_refused_with_its_size_unread(tmp_path):
+    path = tmp_path / "a.json"
+    with path.open("wb") as file:
+        file.write(b'{"traceEvents": [')
+        file.truncate((1 << 33) + 1)  # without taking room on the disk
+    with pytest.raises(
+        FileError, match=rf"^{path}: expected a file of at most 8 GiB unpacked, got one of 8 GiB or more"
+    ):
+        read_measured([path])
+
+
+def test_one_event_too_many_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "MOST_EVENTS", 1000)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"ph": "X", "name": "x", "ts": 0, "dur": 1}] * 1001))
+    with pytest.raises(FileError, match=rf"^{path}: expected at most 1,000 events, got more: ask for fewer steps$"):
+        read_measured([path])
+
+
+def test_progress_says_how_far_reading_is(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"ph": "X", "name": "Forward 0", "ts": 0, "dur": 1}] * 100_000))
+    said = []
+    stages_of(read_measured([path], progress=lambda text: said.append(text())))
+    assert said[-1] == "100% of a.json, 99,999 events"  # the last one is taken when nothing comes behind it
+    assert "40% of a.json, 19,784 events" in said
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"ph": "X", "name": "PP:0F0", "ts": 0, "dur": %s}' % ("9" * 400),
+        '{"ph": "X", "name": "PP:0F0", "ts": %s, "dur": 1}' % ("9" * 400),
+        '{"ph": "X", "name": "PP:0F0", "ts": 0, "dur": %s}' % ("9" * 100_000),
+        '{"ph": "X", "name": "PP:0F0", "ts": 0, "dur": 1, "args": %s}' % ("[" * 200_000),
+        '{"ph": "X", "name": "PP:0F0", "ts": 0, "dur": 1, "args": %s}' % ('{"a":' * 200_000),
+    ],
+    ids=["digits of a length", "digits of a start", "very many digits", "deep lists", "deep mappings"],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_digits_and_depth_are_refused_at_once(tmp_path, event, packed):
+    path = tmp_path / "a.json"
+    content = f'{{"traceEvents": [{event}]}}'.encode()
+    path.write_bytes(gzip.compress(content) if packed else content)
+    began = time.process_time()
+    with pytest.raises(FileError) as no:
+        stages_of(read_measured([path]))
+    assert time.process_time() - began < 1
+    assert len(str(no.value)) < 1000
+
+
+def test_an_archive_without_events_is_left_after_its_first_64_mib(tmp_path, monkeypatch):
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (1 << 27) + b"]}"))
+    taken, read = [], source.Source.read
+    monkeypatch.setattr(source.Source, "read", lambda self, size=-1: taken.append(size) or read(self, size))
+    with pytest.raises(FileError, match=r"unpacks to 200 times its size or more, without an event in 64 MiB$"):
+        read_measured([path])
+    assert sum(taken) <= 66 << 20

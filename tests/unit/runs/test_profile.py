@@ -34,10 +34,6 @@ def test_bytes_are_left_alone_beside_a_model(own):
     ("text", "messages"),
     [
         (
-            "stag,forward\na,1\n",
-            ["profile.csv:1: expected a column 'stage' in addition to forward, got 'stag'; did you mean stage?"],
-        ),
-        (
             "stage,forward,bakward\na,1,2\n",
             [f"profile.csv:1: expected columns out of {COLUMNS}, got 'bakward'; did you mean backward?"],
         ),

@@ -18,7 +18,6 @@ from tests.cli.commands import ipusim
 from tests.scenarios import SCENARIOS
 
 TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
-SECONDS = "seconds from 0 s to 1 s, as a number or with a unit such as 3.7 us"
 
 
 OWN = "mine.yaml"
@@ -69,7 +68,7 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own, refused):
     ("text", "messages"),
     [
         (
-            "session_run: 2 d\namp_ceiling: true\nrung_links:\n  6.5\namp_ceilin: 1\n",
+            "session_run: 2 d\namp_ceiling: true\nrung_links:\n  6.5\namp_ceilin: 1\nhop_latency: 2 s\nlink: 1 B/s\n",
             [
                 "mine.yaml:1:14: session_run: expected seconds in one of s, ms, us, µs, ns such as '3.7 us', got '2 d'",
                 "mine.yaml:2:14: amp_ceiling: expected a number from 0.01 to 1, got true",
@@ -78,6 +77,10 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own, refused):
                 "amp_ceiling, rail_links, program_code, gateway_link, gateway_links, link, rung_crossing_links, "
                 "rung_links, compute_set_code, hop_latency, machine_rung, compute_set_cycles and "
                 f"{len(RATES) - 12} more, which `ipusim check --schema` lists",
+                "mine.yaml:6:14: hop_latency: expected seconds from 0 s to 1 s, as a number or with a unit such as "
+                "3.7 us, got '2 s'",
+                "mine.yaml:7:7: link: expected bytes per second from 1 MB/s to 100 TB/s, as a number or with a unit "
+                "such as 64 GB/s, got '1 B/s'",
             ],
         ),
         (

@@ -14,7 +14,6 @@ from ipusim.base.near_names import list_names
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
-from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.layers.normalisation import LayerNorm
 from ipusim.model.layers.residual import Residual
@@ -76,7 +75,6 @@ def load(tmp_path, monkeypatch):
 
 
 def layers_of(experiment):
-    assert experiment.workload(0) is not None
     return [named.layer for stage in experiment.workload(0).stages for named in stage.named_layers]
 
 
@@ -111,7 +109,6 @@ def test_a_residual_block(load):
     assert layers_of(experiment)[1] == Residual(
         (NamedLayer("norm", LayerNorm()), NamedLayer("heads", MultiHeadAttention(2)))
     )
-    assert experiment.workload(0) is not None
     assert "block/heads/Wq" in experiment.workload(0).initial_parameters(1)
     assert experiment.workload(0).feed.dataset.x.dtype == np.int32
     assert experiment.program.infeed.element_bytes == 2 * (6 * 4 + 6 * 4)
@@ -132,19 +129,11 @@ def test_lists_become_pairs_and_names_any_case(load):
     hash(conv)
 
 
-def test_serialized_matmul(load):
-    more = "units: 8, serialization_factor: 4, serialization_dimension: a_rows_b_columns"
-    assert layers_of(load(TOKENS.replace("units: 8", more)))[-1] == Dense(8, "identity", True, 4, "a_rows_b_columns")
-
-
 def test_optimizers(load):
     def optimizer(text):
         experiment = load(TOKENS, f"optimizer={text}")
-        assert experiment.workload(0) is not None
         return experiment.workload(0).optimizer
 
-    assert optimizer("{type: adam, learning_rate: 0.1}") == Adam(0.1)
-    assert optimizer("{type: lamb, learning_rate: 0.1}") == LAMB(0.1)
     centered = "decay: 0.8, momentum: 0.5, epsilon: 0.1, centered: true"
     assert optimizer(f"{{type: rmsprop, learning_rate: 1, {centered}}}") == RMSProp(1, 0.8, 0.5, 0.1, True)
     penalties = "learning_rate_power: -1, initial_accumulator: 2, l1: 0.1, l2: 0.2, l2_shrinkage: 0.3, beta: 0.4"
@@ -162,7 +151,6 @@ def test_defaults_of_the_optimizers_are_those_of_the_schema(load):
     kinds = {"adam": Adam, "lamb": LAMB, "rmsprop": RMSProp, "adagrad": Adagrad, "adadelta": Adadelta, "ftrl": Ftrl}
     for name, kind in kinds.items():
         experiment = load(TOKENS, f"optimizer={{type: {name}, learning_rate: 0.1}}")
-        assert experiment.workload(0) is not None
         assert dataclasses.asdict(experiment.workload(0).optimizer) == dataclasses.asdict(kind(0.1))
 
 
@@ -170,7 +158,6 @@ def test_tokens_of_a_file(load, tmp_path):
     np.savez(tmp_path / "d.npz", x=np.array([[0, 7, 1]] * 8), y=np.array([[7, 1, 0]] * 8))
     text = TOKENS.replace("{type: synthetic_tokens, length: 6, vocabulary: 8, samples: 40}", "{DATA}")
     experiment = load(text.replace("{DATA}", "{type: npz, file: d.npz, tokens: true}"))
-    assert experiment.workload(0) is not None
     assert experiment.workload(0).feed.dataset.x.dtype == np.int32
     with pytest.raises(ScenarioError, match=r"model\.layers\.0: tokens does not fit .* needs whole numbers, such as"):
         load(text.replace("{DATA}", "{type: npz, file: d.npz}"))
@@ -300,14 +287,13 @@ def test_message(case, load, refused):
     refused(ScenarioError, "\n".join(lines), lambda: load(text.replace(old, new)))
 
 
-def test_windows_that_would_not_fit_in_memory(load):
+def test_windows_that_would_not_fit_in_memory(load, refused):
     text = IMAGES.replace("[6, 6, 2]", "[128, 128, 3]").replace("[3, 3]", "[64, 64], strides: [1, 1], padding: same")
-    with pytest.raises(ScenarioError) as caught:
-        load(text.replace("samples: 40", "samples: 10"))
-    (line,) = str(caught.value).splitlines()
-    assert line == (
+    refused(
+        ScenarioError,
         "s.yaml:5:7: model.layers.0: expected a layer with at most 268435456 output elements at once, got 2 samples "
-        f"x {128 * 128 * 64 * 64 * 3}: make it smaller, or simulate only time with numerics: off"
+        f"x {128 * 128 * 64 * 64 * 3}: make it smaller, or simulate only time with numerics: off",
+        lambda: load(text.replace("samples: 40", "samples: 10")),
     )
 
 

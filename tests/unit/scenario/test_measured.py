@@ -163,13 +163,8 @@ def test_each_problem_of_the_table_stands_with_its_line(own, text, lines, refuse
     assert str(placed.value).splitlines() == [f"{named}:2:52: pipeline.stages: times.csv:{line}" for line in lines]
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("time.csv", "time.csv: expected a file of measured stages, got no such file; did you mean times.csv?"),
-    ],
-)
-def test_what_is_no_table(own, tmp_path, monkeypatch, name, line, refused):
+def test_a_table_that_is_not_there_is_told_the_nearest_file(own, tmp_path, monkeypatch, refused):
     own(TIMES)
     monkeypatch.chdir(tmp_path)
-    refused(ScenarioError, line, lambda: load_job(name))
+    line = "time.csv: expected a file of measured stages, got no such file; did you mean times.csv?"
+    refused(ScenarioError, line, lambda: load_job("time.csv"))

@@ -80,10 +80,6 @@ def test_what_does_not_go_round_and_what_is_no_v_is_refused(load, overrides, key
     assert [(each.key, each.text) for each in caught.value.problems] == [(f"pipeline.{key}", text)]
 
 
-def test_all_stages_may_go_round_one_ipu(load):
-    assert load(SCENARIO + STAGES, "pipeline.virtual_stages=8", "pipeline.schedule=single").system.count == 1
-
-
 def test_a_v_is_said_by_its_letter_and_is_where_its_schedule_runs(load):
     back = (0, 1, 2, 3, 3, 2, 1, 0)
     assert load(SCENARIO + STAGES, "pipeline.schedule=zbv").program.shape.mapping == back

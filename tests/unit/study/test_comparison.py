@@ -30,6 +30,7 @@ from ipusim.runs.request.request import Request
 from ipusim.schedules import registry as schedules
 from tests.cli.commands import leave_charts_out
 from tests.effort import share
+from tests.properties.test_disturbed_runs import LEARNING
 from tests.timelines import timeline_by_hand
 
 STAGES = [{"name": name, "forward": 1000, "backward": 2000, "output_bytes": 4096} for name in "abcd"]
@@ -45,21 +46,6 @@ LARGE = Request.from_dict(
         "pipeline": {"gradient_accumulation_count": 8, "stages": [HELD[0] | {"stash_bytes": 150 << 20}, *HELD[1:]]},
     }
 )
-LEARNING = {
-    "name": "learning",
-    "system": {"name": "m2000"},
-    "data": {"type": "synthetic", "shape": [6], "classes": 3, "samples": 64},
-    "model": {
-        "layers": [
-            {"name": "hidden", "type": "dense", "units": 5},
-            {"name": "out", "type": "dense", "units": 3},
-            {"name": "loss", "type": "softmax_cross_entropy"},
-        ]
-    },
-    "pipeline": {"splits": ["out"], "gradient_accumulation_count": 4, "micro_batch_size": 2},
-    "optimizer": {"type": "sgd", "learning_rate": 0.1},
-}
-
 #: What is said of the throughputs of stages known by their cost.
 UNKNOWN = "Error of throughputs: not known: no training of a model of this kind is published."
 
@@ -416,11 +402,11 @@ def test_where_work_differs_throughput_decides():
 
 
 def test_models_training_and_ipus_that_differ_are_said():
-    layers = LEARNING["model"]["layers"]
-    other = LEARNING | {"name": "other", "model": {"layers": [layers[0] | {"units": 9}, *layers[1:]]}}
-    inference = {key: value for key, value in LEARNING.items() if key != "optimizer"} | {"name": "forward"}
-    more = LEARNING | {"system": {"name": "m2000", "auto_select_ipus": 4}, "name": "replicas"}
-    asked = [ComparedItem(Request.from_dict(each), each["name"]) for each in (LEARNING, other, inference, more)]
+    alone, layers = LEARNING | {"system": {"name": "m2000"}}, LEARNING["model"]["layers"]
+    other = alone | {"model": {"layers": [layers[0] | {"units": 9}, *layers[1:]]}}
+    inference = {key: value for key, value in alone.items() if key != "optimizer"}
+    named = {"learning": alone, "other": other, "forward": inference, "replicas": LEARNING}
+    asked = [ComparedItem(Request.from_dict(each | {"name": name}), name) for name, each in named.items()]
     _, why, ipus, *_ = said(Comparison(compare(asked)))
     assert why == (
         "Work per weight update differs, from 8 to 16 samples; some runs train, and others do not; models differ, so "
@@ -433,17 +419,23 @@ def test_models_training_and_ipus_that_differ_are_said():
     assert said(alone)[0].endswith(" per execution.")
 
 
-def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder, tmp_path):
-    older = tmp_path / "older"
-    shutil.copytree(folder, older)
-    path = older / "summary.json"
-    said = json.loads(path.read_text())
+@pytest.fixture
+def older(folder, tmp_path):
+    """Return a copy of the folder, what its summary says, and a function that writes another summary into the copy."""
+    copied = tmp_path / "older"
+    shutil.copytree(folder, copied)
+    path = copied / "summary.json"
+    return copied, json.loads(path.read_text()), lambda summary: path.write_text(json.dumps(summary))
+
+
+def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder, older):
+    older, said, write = older
     assert read_run(older).version_note == ""
     assert said["schema_version"] == SCHEMA_VERSION
     holders = [ipu["holders"] for ipu in said["memory"]["ipus"]]
     for ipu in said["memory"]["ipus"]:
         ipu["holders"] = {str(holder): ipu["holders"][holder.key] for holder in Holder}
-    path.write_text(json.dumps(said | {"schema_version": 2}))
+    write(said | {"schema_version": 2})
     run = read_run(older)
     assert [ipu["holders"] for ipu in run.summary["memory"]["ipus"]] == holders
     assert run.version_note == (
@@ -455,7 +447,7 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     found = Comparison(compare([ComparedItem(read_run(folder), "a"), ComparedItem(run, "b")]))
     assert any(line.endswith(run.version_note) for line in reasons(found))
     for version in (SCHEMA_VERSION + 1, 0, "3", None, True):
-        path.write_text(json.dumps(said | {"schema_version": version}))
+        write(said | {"schema_version": version})
         with pytest.raises(FileError, match=f"expected a schema_version from 1 to {SCHEMA_VERSION}, got "):
             read_run(older)
 
@@ -517,10 +509,8 @@ def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
 
 
 @pytest.mark.parametrize("answer", Fits)
-def test_an_older_folder_that_says_true_or_false_is_read_with_the_answer_of_its_bytes(folder, tmp_path, answer):
-    older = tmp_path / "older"
-    shutil.copytree(folder, older)
-    said = json.loads((older / "summary.json").read_text())
+def test_an_older_folder_that_says_true_or_false_is_read_with_the_answer_of_its_bytes(older, answer):
+    older, said, write = older
     memory = said["memory"] | {
         "fits": answer is not Fits.NO,
         "verdict": "Memory: every IPU fits; the fullest is IPU 0.",
@@ -533,13 +523,13 @@ def test_an_older_folder_that_says_true_or_false_is_read_with_the_answer_of_its_
     if answer is Fits.UNKNOWN:
         memory["ipus"] = [ipu | {"holders": dict.fromkeys(ipu["holders"], 0)} for ipu in memory["ipus"]]
         memory["stages"] = [stage | {"kept_bytes": 0} for stage in memory["stages"]]
-    (older / "summary.json").write_text(json.dumps(said | {"schema_version": 3, "memory": memory}))
+    write(said | {"schema_version": 3, "memory": memory})
     run = read_run(older)
     assert run.fits is answer
     if answer is not Fits.YES:
         assert run.summary["memory"]["verdict"].startswith(f"Memory: {answer}: ")
     assert " says only true or false about whether a program fits, " in run.version_note
     for wrong in (True, "perhaps", None):
-        (older / "summary.json").write_text(json.dumps(said | {"memory": memory | {"fits": wrong}}))
+        write(said | {"memory": memory | {"fits": wrong}})
         with pytest.raises(FileError, match="expected the summary of a run, got "):
             read_run(older)

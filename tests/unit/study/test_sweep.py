@@ -371,7 +371,7 @@ def test_a_journal_that_is_no_file_says_so(tmp_path, journal):
     assert (tmp_path / "notes").read_text() == "mine"
 
 
-def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
+def test_a_key_knows_what_is_in_the_files_that_options_name_and_no_name_of_its_request(tmp_path):
     (tmp_path / "mine.py").write_text("def order(shape): pass\n")
     (tmp_path / "stages.csv").write_text("stage,forward\n")
     base = FOUR.options.model_dump(exclude_unset=True)
@@ -388,11 +388,7 @@ def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
     assert key(cycles="stages.csv") == cycles
     (tmp_path / "stages.csv").write_text("stage,forward\n0,1\n")
     assert key(cycles="stages.csv") != cycles
-    assert key() == plain
-
-
-def test_the_name_of_a_request_is_no_part_of_its_key():
-    assert key_of(FOUR.replace({"name": "another"}), file_hash) == key_of(FOUR, file_hash)
+    assert key() == plain == key_of(FOUR.replace({"name": "another"}), file_hash)
 
 
 @pytest.mark.parametrize(
