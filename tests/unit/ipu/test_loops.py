@@ -141,11 +141,6 @@ WRONG = [
         ProgramTypeError,
         "condition: expected a function",
     ),
-    (
-        lambda names: names.ipu.scopes.ipu_scope("/device:IPU:x").__enter__(),
-        ProgramError,
-        "device: expected a number after IPU",
-    ),
     (lambda names: names.ipu.scopes.ipu_shard(-1).__enter__(), ProgramError, "index: expected a whole number"),
     (
         lambda names: names.ipu.autoshard.automatic_sharding(2, X, X),

@@ -88,16 +88,6 @@ def test_optimizers_of_keras_step_as_tensorflows_do(names):
     equal(training(names, lambda: names.keras.optimizers.SGD(0.01)), stepped())
 
 
-def test_a_step_is_counted_with_each_update(names):
-    tf, optimizers = names.tf, names.ipu.optimizers
-
-    class Counting(optimizers.IpuOptimizer):
-        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-            return super().apply_gradients(grads_and_vars, tf.train.get_or_create_global_step(), name)
-
-    assert training(names, lambda: Counting(tf.train.AdamOptimizer(0.1))).variables["global_step"] == 1
-
-
 def test_slots_are_those_of_the_wrapped_optimizer(names):
     tf, optimizers = names.tf, names.ipu.optimizers
     made = []
