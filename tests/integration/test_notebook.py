@@ -317,22 +317,10 @@ def test_spans_have_names_and_every_number_of_the_timeline(learnt):
 
 
 def test_tracks_of_io_tiles_and_of_replicas():
-    overlapped, parallel = (
-        ipusim.run(ipusim.request(plain_data(path), folder=path.parent).replace(changes))
-        for path, changes in (
-            (SCENARIOS[0].with_name("overlapped_io.yaml"), {"steps": 1, "numerics": "off"}),
-            (
-                SCENARIOS[0].with_name("tutorial_step3_pipelining.yaml"),
-                {
-                    "steps": 1,
-                    "numerics": "off",
-                    "pipeline.repeat_count": 1,
-                    "system.auto_select_ipus": 4,
-                    "use_synthetic_data": False,
-                },
-            ),
-        )
-    )
+    folder, less = SCENARIOS[0].parent, {"steps": 1, "numerics": "off"}
+    overlapped = ipusim.run(folder / "overlapped_io.yaml", changes=less)
+    replicas = {"pipeline.repeat_count": 1, "system.auto_select_ipus": 4, "use_synthetic_data": False}
+    parallel = ipusim.run(folder / "tutorial_step3_pipelining.yaml", changes=less | replicas)
     assert any(name.startswith("I/O tiles of IPU ") for name in overlapped.spans()["track"].unique())
     tracks = set(parallel.spans()["track"])
     assert {"IPU 3", "all IPUs", "host infeed of replica 0", "host infeed of replica 1"} <= tracks

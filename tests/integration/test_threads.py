@@ -40,13 +40,13 @@ class Beside:
         return self.found
 
 
-def numbers(names, count, pause_at=None, seen=None):
-    """Return a data set of 0, 1, ...; before one of them it waits until a reader has seen what came before."""
+def numbers(names, count, pause_at=None, pause=None):
+    """Return a data set of 0, 1, ...; before one of them it calls ``pause``."""
 
     def given():
         for number in range(count):
             if number == pause_at:
-                assert seen.wait(PATIENCE)
+                pause()
             yield np.float32(number)
 
     signature = names.tf.TensorSpec([], names.tf.float32)
@@ -75,20 +75,16 @@ def names():
 def test_a_thread_waits_for_the_end_of_a_run_where_it_is_asked_to(names, completed):
     outfeed, begun = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(), threading.Event()
 
-    def stream():
-        for number in range(40):
-            if number == 20:  # long enough for a reader that does not wait to end with what has come
-                begun.set()
-                reader.join(0.5)
-            yield np.float32(number)
+    def pause():  # long enough for a reader that does not wait to end with what has come
+        begun.set()
+        reader.join(0.5)
 
     def read():
         assert begun.wait(PATIENCE)
         return len(outfeed.dequeue(wait_for_completion=completed))
 
     reader = Beside(read)
-    signature = names.tf.TensorSpec([], names.tf.float32)
-    sent(names, names.tf.data.Dataset.from_generator(stream, output_signature=signature), 40, outfeed)
+    sent(names, numbers(names, 40, 20, pause), 40, outfeed)
     assert (reader.end() == 40) == completed
 
 
@@ -144,7 +140,11 @@ def test_sessions_in_two_threads():
     with hosted_names() as names:
         configure(names, 1)
         seen, found, tf = threading.Event(), [], names.tf
-        program, dequeue, initializer = compiled(names, numbers(names, 60, 30, seen), 60)
+
+        def pause():
+            assert seen.wait(PATIENCE)
+
+        program, dequeue, initializer = compiled(names, numbers(names, 60, 30, pause), 60)
         with tf.Session() as session:
             session.run([tf.global_variables_initializer(), initializer])
             training = Beside(session.run, program)
