@@ -4,6 +4,7 @@ import contextvars
 import gzip
 import json
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -54,18 +55,8 @@ def names():
 
 
 @pytest.fixture
-def tf(names):
-    return names.tf
-
-
-@pytest.fixture
-def trained(names):
-    return Small(names).trained
-
-
-@pytest.fixture
-def compiled(names):
-    return Small(names).compiled
+def small(names):
+    return Small(names)
 
 
 class Small:
@@ -87,36 +78,38 @@ class Small:
     def learn(self, loss):
         return self.ipu.pipelining_ops.OptimizerFunctionOutput(self.tf.train.GradientDescentOptimizer(0.1), loss)
 
+    @contextmanager
     def compiled(self, first=first, **changes):
-        """Build it in the current graph; returns what runs it, behind what begins."""
-        rng = np.random.default_rng(0)
-        x, labels = rng.normal(size=(24, 6)).astype(np.float32), rng.integers(3, size=24).astype(np.int32)
-        dataset = self.tf.data.Dataset.from_tensor_slices((x, labels)).batch(8, drop_remainder=True).repeat()
-        infeed = self.ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+        """Build it in a graph of its own; yields a session that has begun, and what runs it there."""
+        with self.tf.Graph().as_default(), self.tf.Session() as session:
+            rng = np.random.default_rng(0)
+            x, labels = rng.normal(size=(24, 6)).astype(np.float32), rng.integers(3, size=24).astype(np.int32)
+            dataset = self.tf.data.Dataset.from_tensor_slices((x, labels)).batch(8, drop_remainder=True).repeat()
+            infeed = self.ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
 
-        def first_of(*values):
-            return first(self, *values)
+            def first_of(*values):
+                return first(self, *values)
 
-        first_of.__name__, last = "first", self.last
+            first_of.__name__, last = "first", self.last
 
-        def network():
-            given = {
-                "gradient_accumulation_count": COUNT,
-                "repeat_count": 2,
-                "infeed_queue": infeed,
-                "outfeed_queue": self.ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
-                "optimizer_function": self.learn,
-                "name": "small",
-            }
-            return self.ipu.pipelining_ops.pipeline([first_of, last], **given | changes)
+            def network():
+                given = {
+                    "gradient_accumulation_count": COUNT,
+                    "repeat_count": 2,
+                    "infeed_queue": infeed,
+                    "outfeed_queue": self.ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+                    "optimizer_function": self.learn,
+                    "name": "small",
+                }
+                return self.ipu.pipelining_ops.pipeline([first_of, last], **given | changes)
 
-        return self.ipu.ipu_compiler.compile(network), infeed.initializer
+            program = self.ipu.ipu_compiler.compile(network)
+            session.run([self.tf.global_variables_initializer(), infeed.initializer])
+            yield session, program
 
     def trained(self, first=first, runs=1, **changes):
         """Run it so often in a session of its own; returns the values of its variables."""
-        with self.tf.Graph().as_default(), self.tf.Session() as session:
-            program, begin = self.compiled(first, **changes)
-            session.run([self.tf.global_variables_initializer(), begin])
+        with self.compiled(first, **changes) as (session, program):
             for _ in range(runs):
                 session.run(program)
             variables = self.tf.global_variables()
@@ -195,9 +188,9 @@ def normalised(small, x, labels):
 
 
 @pytest.mark.parametrize(("first", "named"), [(more, "hidden, gain"), (normalised, "hidden, norm")])
-def test_scopes_are_named_where_stages_do_more_than_layers(trained, tmp_path, first, named):
+def test_scopes_are_named_where_stages_do_more_than_layers(small, tmp_path, first, named):
     with ipu.profile(tmp_path):
-        trained(first)
+        small.trained(first)
     stored = read_run(tmp_path).timeline
     assert stored.info.layers == (named, "logits, softmax_cross_entropy")
     assert same(stored, execute(load_job(tmp_path / "scenario.yaml")).timeline)
@@ -207,14 +200,14 @@ def test_scopes_are_named_where_stages_do_more_than_layers(trained, tmp_path, fi
 
 
 @slowest
-def test_each_of_several_programs_has_a_folder(trained, tmp_path):
+def test_each_of_several_programs_has_a_folder(small, tmp_path):
     (tmp_path / "summary.json").write_text("a stranger's")
     with ipu.profile(tmp_path / "run"):
-        trained()
+        small.trained()
     with ipu.profile(tmp_path / "run") as profile:
-        trained()
-        trained(name="other/one")
-        trained(optimizer_function=None)
+        small.trained()
+        small.trained(name="other/one")
+        small.trained(optimizer_function=None)
     names = ["small", "other_one", "small_2"]
     assert profile.folders == tuple(tmp_path / "run" / name for name in names)
     assert files_of(tmp_path / "run") == set(names)  # what the first left is gone
@@ -222,40 +215,36 @@ def test_each_of_several_programs_has_a_folder(trained, tmp_path):
     assert (tmp_path / "summary.json").read_text() == "a stranger's"
 
 
-def test_only_so_many_session_runs_are_kept(trained, tmp_path):
+def test_only_so_many_session_runs_are_kept(small, tmp_path):
     with ipu.profile(tmp_path, steps=1) as profile:
-        trained(runs=3)
+        small.trained(runs=3)
     (run,) = profile.runs
     assert run.timeline.info.executions == 2
     assert run.summary.notes == ("The profile has the first 1 of 3 session runs.",)
     assert {loss.step for loss in run.learning.losses} == {0}
 
 
-def test_what_runs_outside_is_not_in_it(compiled, tf, tmp_path):
-    with tf.Graph().as_default(), tf.Session() as session:
-        before, begin = compiled()
-        session.run([tf.global_variables_initializer(), begin])
-        session.run(before)
+def test_what_runs_outside_is_not_in_it(small, tmp_path):
+    with small.compiled() as (session, program):
+        session.run(program)
         with ipu.profile(tmp_path) as profile:
-            session.run(before)
-        session.run(before)
+            session.run(program)
+        session.run(program)
     assert profile.runs[0].job.steps == 1
 
 
-def test_a_program_of_the_block_counts_in_any_thread(compiled, tf, tmp_path):
-    with tf.Graph().as_default(), tf.Session() as session, ipu.profile(tmp_path) as profile:
-        training, begin = compiled()
-        session.run([tf.global_variables_initializer(), begin])
-        thread = threading.Thread(target=session.run, args=(training,))
+def test_a_program_of_the_block_counts_in_any_thread(small, tmp_path):
+    with ipu.profile(tmp_path) as profile, small.compiled() as (session, program):
+        thread = threading.Thread(target=session.run, args=(program,))
         thread.start()
         thread.join()
     assert profile.runs[0].job.steps == 1
 
 
-def test_threads_have_profiles_of_their_own(trained, tmp_path):
+def test_threads_have_profiles_of_their_own(small, tmp_path):
     def work(name):
         with ipu.profile(tmp_path / name):
-            trained(name=name)
+            small.trained(name=name)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
     for each in threads:
@@ -266,10 +255,10 @@ def test_threads_have_profiles_of_their_own(trained, tmp_path):
 
 
 @pytest.mark.parametrize("flags", ["", "--use_synthetic_data", "--use_synthetic_data=true --log_cycle_count=0"])
-def test_synthetic_data_do_not_travel(trained, names, tmp_path, monkeypatch, flags):
+def test_synthetic_data_do_not_travel(small, names, tmp_path, monkeypatch, flags):
     monkeypatch.setenv("TF_POPLAR_FLAGS", flags)
     with ipu.profile(tmp_path, synthetic=not flags) as profile:
-        trained()
+        small.trained()
         utils = names.ipu.utils
         assert all(map(utils.use_synthetic_data_for, utils.SyntheticDataCategory))
     (run,) = profile.runs
@@ -278,12 +267,12 @@ def test_synthetic_data_do_not_travel(trained, names, tmp_path, monkeypatch, fla
     assert "use_synthetic_data: true" in (tmp_path / "scenario.yaml").read_text()
 
 
-def test_flags_without_effect_are_noted(trained, tmp_path, monkeypatch):
+def test_flags_without_effect_are_noted(small, tmp_path, monkeypatch):
     monkeypatch.setenv(
         "TF_POPLAR_FLAGS", "--use_synthetic_data=false --executable_cache_path=/tmp/x --use_syntetic_data"
     )
     with ipu.profile(tmp_path) as profile:
-        trained()
+        small.trained()
     assert profile.runs[0].job.program.infeed.element_bytes == 8 * 6 * 4 + 8 * 4
     assert profile.runs[0].summary.notes == (
         "TF_POPLAR_FLAGS: --executable_cache_path has no effect here: nothing is compiled to a graph.",
@@ -292,9 +281,9 @@ def test_flags_without_effect_are_noted(trained, tmp_path, monkeypatch):
     )
 
 
-def test_a_block_that_fails_leaves_nothing(trained, tmp_path):
+def test_a_block_that_fails_leaves_nothing(small, tmp_path):
     def fail():
-        trained()
+        small.trained()
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), ipu.profile(tmp_path / "run"):
@@ -321,8 +310,8 @@ def nothing(folder, _=None):
 
 
 def not_run(folder, small):
-    with ipu.profile(folder), small.tf.Graph().as_default():
-        small.compiled()
+    with ipu.profile(folder), small.compiled():
+        pass
 
 
 def twice(folder, _):

@@ -151,50 +151,46 @@ def test_an_outfeeds_deprecated_names(names):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "text"),
+    ("kind", "wrong", "text"),
     [
         (
+            TypeError,
             lambda names: infeed(names, None, 5),
             "IPUInfeedQueue: expected arguments by name, because the argument after None is device_ordinal up to SDK "
             "2.1 and prefetch_depth in later releases, got 5 by position",
         ),
         (
+            TypeError,
             lambda names: outfeed(names, None, None, 5),
             "IPUOutfeedQueue: expected arguments by name, because the argument after None is device_ordinal up to SDK "
             "2.1 and buffer_depth in later releases, got 5 by position",
         ),
         (
+            TypeError,
             lambda names: infeed(names, 0, 5, True, 4),
             "expected at most 3 arguments, device_ordinal, prefetch_depth, optimise_latency, got 4",
         ),
         (
+            TypeError,
             lambda names: outfeed(names, Mode.ALL, 0, 5, True, 4),
             "expected at most 4 arguments, outfeed_mode, device_ordinal, buffer_depth, optimise_latency, got 5",
         ),
-    ],
-)
-def test_positions_that_no_release_or_both_have(names, wrong, text):
-    with pytest.raises(TypeError, match=re.escape(text)):
-        wrong(names)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "text"),
-    [
-        (lambda names: infeed(names, "infeed", "0"), "Device ordinal must be an integer"),
-        (lambda names: outfeed(names, None, None, True), "Device ordinal must be an integer"),
+        (ValueError, lambda names: infeed(names, "infeed", "0"), "Device ordinal must be an integer"),
+        (ValueError, lambda names: outfeed(names, None, None, True), "Device ordinal must be an integer"),
         (
+            ValueError,
             lambda names: infeed(names, "infeed", 0, 0),
             "replication_factor: expected a whole number from 1 to 2147483647, got 0",
         ),
         (
+            ValueError,
             lambda names: outfeed(names, io_batch_size=0),
             "io_batch_size: expected a whole number from 1 to 2147483647, got 0",
         ),
     ],
 )
-def test_values_of_positions(names, wrong, text):
-    with pytest.raises(ValueError, match=re.escape(text)):
+def test_positions_that_no_release_or_both_have_and_their_values(names, kind, wrong, text):
+    with pytest.raises(kind, match=re.escape(text)):
         wrong(names)
 
 
