@@ -348,6 +348,7 @@ def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, timed
     wrong = []
     compared, explained = ipusim.compare(LEARNING, ["grouped"]), timed.explain()
     suggested = ipusim.suggest(TIMED, schedules=["grouped"], replicas=1)
+    assert {type(each).__name__ for each in (learnt, swept, compared, suggested)} <= {*ipusim.__all__}
     for shown in (learnt, ipusim.load(folder), replicas, summed, swept, compared, explained, suggested):
         for method in ("spans", "ipus", "memory", "memory_over_time", "losses", "frame"):
             if hasattr(shown, method):

@@ -1,4 +1,7 @@
-"""Files from anywhere take as much memory as they state, not as they would unpack to."""
+"""Files from anywhere take as much memory as they state, not as they would unpack to.
+
+A run takes no more memory than limits count with.
+"""
 
 import gzip
 import io
@@ -14,9 +17,11 @@ import pytest
 
 from ipusim.base.errors import ModelError, TimelineError
 from ipusim.model.data.dataset_files import idx, npz, read_idx
+from ipusim.runs.assemble.limits import PASS_BYTES, SPAN_BYTES
 from ipusim.timeline.timeline import Span, Timeline
 from tests.effort import slowest
 from tests.forged_files import DATA, archive, bomb, header, idx_bytes, patched
+from tests.scenarios import SCENARIOS
 
 
 def peak_bytes(read):
@@ -113,3 +118,31 @@ def test_a_lie_of_two_gigabytes_fits_into_little_memory(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.startswith(f"{tmp_path}/d.npz: not a NumPy archive of plain arrays: 'x' "), done.stderr
     assert "MemoryError" not in done.stdout
+
+
+FOUR = SCENARIOS / "schedules_four_ipus.yaml"
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from ipusim.app.scenario import load_job
+from ipusim.app.run_folder.report import picture_window, run_files
+from ipusim.runs.execute import execute
+for count in (400, 2_000):
+    job = load_job(sys.argv[1], [*sys.argv[2:], f"pipeline.gradient_accumulation_count={count}"])
+    result = execute(job, jump=False)
+    run_files(result, picture_window(result.timeline), Path())
+    print(len(result.timeline.start), len(job.whole.plan.table), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    del result
+"""
+
+
+@slowest
+def test_a_run_takes_no_more_memory_for_a_span_than_the_bound_counts():
+    """The growth of a whole run's peak, all files included, from one size to five times that."""
+    changes = ("system.name=m2000", "pipeline.schedule=sequential", "pipeline.stages.0.output_bytes=4 KiB")
+    words = [sys.executable, "-c", MEASURE, FOUR, *changes]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    spans, passes, kibibytes = (large - small for small, large in zip(*found, strict=True))
+    assert spans > 4 * passes > 45_000
+    assert kibibytes * 1024 <= spans * SPAN_BYTES + passes * PASS_BYTES
