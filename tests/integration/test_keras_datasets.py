@@ -2,6 +2,7 @@
 
 import gzip
 import pickle
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -153,8 +154,7 @@ def test_a_persons_own_files_are_read(home, capsys):
     assert x.shape == (10, 32, 32, 3)
     assert y.tolist() == [[7], [8]] * 5
     assert y.dtype == y_test.dtype == np.uint8
-    texts = _objects([5, 6, 7], [8, 9])
-    np.savez(home / "imdb.npz", x_train=texts, y_train=[0, 1], x_test=texts, y_test=[0, 1])
+    (home / "imdb.npz").write_bytes(_archive(_objects([5, 6, 7], [8, 9])))
     (x, y), _ = datasets.imdb.load_data()
     assert {tuple(review): label for review, label in zip(x, y, strict=True)} == {(1, 8, 9, 10): 0, (1, 11, 2): 1}
     assert capsys.readouterr().err == ""
@@ -165,6 +165,12 @@ class _Runs:
         return Path.touch, (Path("ran"),)
 
 
+def _archive(texts):
+    file = BytesIO()
+    np.savez(file, x_train=texts, y_train=[0, 1], x_test=texts, y_test=[0, 1])
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("file", "content", "load", "why"),
     [
@@ -173,22 +179,16 @@ class _Runs:
         ("cifar-10-batches-py/data_batch_1", pickle.dumps({b"data": [1]}), datasets.cifar10.load_data, "labels"),
         ("mnist.npz", b"PK", datasets.mnist.load_data, "not a NumPy archive"),
         ("imdb.npz", b"PK", datasets.imdb.load_data, "not a NumPy archive"),
+        ("imdb.npz", _archive(_objects(_Runs(), _Runs())), datasets.imdb.load_data, "a pickle of pathlib"),
     ],
 )
-def test_files_that_are_not_the_dataset_are_refused(home, tmp_path, monkeypatch, file, content, load, why):
+def test_files_that_are_not_the_dataset_are_refused_and_run_nothing(
+    home, tmp_path, monkeypatch, file, content, load, why
+):
     monkeypatch.chdir(tmp_path)
     (home / file).parent.mkdir(exist_ok=True)
     (home / file).write_bytes(content)
     with pytest.raises(FileError, match=why) as error:
         load()
     assert str(error.value).startswith(str(home / file.partition("/")[0]))
-    assert not (tmp_path / "ran").exists()
-
-
-def test_an_archive_of_objects_runs_nothing(home, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    texts, labels = _objects(_Runs(), _Runs()), [0, 1]
-    np.savez(home / "imdb.npz", x_train=texts, y_train=labels, x_test=texts, y_test=labels)
-    with pytest.raises(FileError, match="a pickle of pathlib"):
-        datasets.imdb.load_data()
     assert not (tmp_path / "ran").exists()

@@ -168,17 +168,12 @@ def test_a_step_of_a_model_of_first_releases_has_the_batches_of_a_weight_update(
     model.evaluate(data, steps=1, verbose=0)
 
 
-@pytest.mark.parametrize("kind", ["Sequential", "Model"])
-def test_models_of_first_releases_accumulate_batches(kind):
+def test_models_of_first_releases_accumulate_batches():
     """Outside of a strategy's scope, as there was none."""
 
     def made(accumulation_count):
-        dense = keras.layers.Dense(1, kernel_initializer="zeros")
-        if kind == "Sequential":
-            model = keras.ipu.Sequential([dense], accumulation_count=accumulation_count)
-        else:
-            first = keras.Input((4,))
-            model = keras.ipu.Model(first, dense(first), accumulation_count=accumulation_count)
+        first, dense = keras.Input((4,)), keras.layers.Dense(1, kernel_initializer="zeros")
+        model = keras.ipu.Model(first, dense(first), accumulation_count=accumulation_count)
         model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=4)
         model.fit(FEW, FEW_Y, batch_size=8, shuffle=False, verbose=0)
         return model.get_weights()

@@ -60,11 +60,8 @@ def test_tutorial_steps_have_the_tutorials_numbers(name: str) -> None:
     experiment = load(name)
     assert sum(layers_of(experiment), ()) == LAYERS
     program = experiment.program
-    assert program.micro_batch_size == 32
-    assert program.shape.micro_batches == 16
-    assert program.repeat_count == 10
-    assert program.reduction == "SUM"
-    assert program.shape.micro_batches * program.repeat_count * program.micro_batch_size == 5120
+    counts = program.micro_batch_size, program.shape.micro_batches, program.repeat_count
+    assert (*counts, program.reduction) == (32, 16, 10, "SUM")  # 5,120 images
     assert experiment.request.options.optimizer is not None
     assert experiment.request.options.optimizer.learning_rate == 0.01
     weights = experiment.workload and {

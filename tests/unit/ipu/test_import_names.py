@@ -35,7 +35,6 @@ def test_a_version_that_is_chosen_is_told(version):
     "text",
     [
         "from tensorflow.python.ipu.config import IPUConfig as found",
-        "import tensorflow.python.ipu.config as config; found = config.IPUConfig",
         "import importlib; found = importlib.import_module('tensorflow.python.ipu.config').IPUConfig",
         "from importlib import import_module; found = import_module('tensorflow.python.ipu').config.IPUConfig",
         "found = __import__('tensorflow.python.ipu.config', fromlist=['IPUConfig']).IPUConfig",
