@@ -31,14 +31,6 @@ def test_a_stage_prints_in_each_of_its_passes_and_not_before(tf, capsys):
     assert (lines.count("x: [1., 1.]"), lines.count("1."), len(lines)) == (4, 4, 8)
 
 
-def test_a_session_prints_what_it_is_fed(tf, capsys):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        rate = tf.compat.v1.placeholder(np.float32, [2])
-        operation = internal_ops.print_tensor(rate * 2, "twice")
-        assert session.run(operation, {rate: [1, 2]}) is None
-    assert capsys.readouterr().err == "twice: [2., 4.]\n"
-
-
 def test_whole_numbers_are_counted_too():
     """No gradient goes back through them; what is done with them takes its time all the same."""
     image, ones = np.zeros((2, 4, 4, 3), np.uint8), np.ones(3, np.float32)
