@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.runtime.recording import Recorder, recording
 from tests.effort import sampled
 from tests.programs import configured, hosted_names
 
@@ -419,18 +420,10 @@ def test_calls_take_hooks_and_a_checkpoint_and_an_evaluation_its_own_folder(kind
     assert callable(found.model_fn)
 
 
-def test_an_estimators_queue_prefetches_as_deep_as_it_is_asked_to(tmp_path, monkeypatch):
-    from ipusim.ipu import loops  # noqa: PLC0415 - which imports TensorFlow
-
-    depths, add = [], loops.add_loop
-
-    def added(iterations, body, options, **arguments):
-        depths.append(options()["infeed"]["prefetch_depth"])
-        return add(iterations, body, options, **arguments)
-
-    monkeypatch.setattr(loops, "add_loop", added)
-    estimator(tmp_path, run={"prefetch_depth": 3}).train(data, steps=4)
-    assert depths == [3]
+def test_an_estimators_queue_prefetches_as_deep_as_it_is_asked_to(tmp_path):
+    with recording(Recorder()) as recorder:
+        estimator(tmp_path, run={"prefetch_depth": 5}).train(data, steps=4)
+    assert [each.job.program.infeed.prefetch_depth for each in recorder.programs] == [5]
 
 
 def test_the_losses_of_an_estimator_are_summed_up_in_the_type_that_is_asked_for(tmp_path, monkeypatch):

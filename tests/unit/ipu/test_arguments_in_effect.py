@@ -1,5 +1,6 @@
 """Effects of Graphcore's names and arguments that no other test looks for, each with another value than its default."""
 
+import json
 import logging
 import operator
 from functools import partial
@@ -273,6 +274,41 @@ def test_a_summary_is_in_its_collections_and_describes_itself(names):
     with tf.Session() as session:
         (value,) = tf.Summary.FromString(session.run(described)).value
     assert (value.metadata.summary_description, value.metadata.display_name) == ("a number", "My number")
+
+
+def of_name(names, name, count):
+    """A compiled pipeline of that name, and what begins it."""
+    infeed, outfeed = queues(names, np.float32(3))
+    given = {"infeed_queue": infeed, "outfeed_queue": outfeed, "name": name}
+    stages = [lambda x: x * 2.0, lambda x: x]
+    compiled = names.ipu.ipu_compiler.compile(lambda: names.ipu.pipelining_ops.pipeline(stages, count, **given))
+    return compiled, infeed.initializer
+
+
+def test_events_are_the_programs_that_a_run_executed(names):
+    summary_ops, utils = names.ipu.summary_ops, names.ipu.utils
+    (first, begin), (second, begin_too) = (of_name(names, *each) for each in (("first", 4), ("second", 8)))
+    summary = summary_ops.ipu_compile_summary("report", [first])
+    both = summary_ops.ipu_compile_summary("both", [first, second])
+    with names.tf.Session() as session:
+        session.run([begin, begin_too])
+        (event,) = utils.extract_all_events(session.run(summary))
+        assert (event.type, event.module_name) == (utils.IpuTraceEventType.EXECUTE, "first")
+        events = utils.extract_all_events(session.run(both))
+    assert sorted(event.module_name for event in events) == ["first", "second"]
+    assert utils.extract_all_types_from_event_trace(events) == [utils.IpuTraceEventType.EXECUTE] * 2
+    reports = dict(utils.extract_execute_reports(events))
+    assert [json.loads(reports[name])["count"] for name in ("first", "second")] == [4, 8]
+    assert utils.extract_compile_reports(events) == utils.extract_poplar_serialized_graphs(events) == []
+    assert utils.extract_all_strings_from_event_trace(events) == "".join(
+        f"{'-' * 70}\n=> Execute: {event.module_name}\n{event.execution_report}\n" for event in events
+    )
+
+
+def test_a_session_that_runs_no_program_has_no_events(names):
+    summary = names.ipu.summary_ops.ipu_compile_summary("report", names.tf.no_op())
+    with names.tf.Session() as session:
+        assert names.ipu.utils.extract_all_strings_from_event_trace(session.run(summary)) == ""
 
 
 # Keras.

@@ -130,13 +130,6 @@ def test_what_no_device_takes_is_refused_with_a_remedy_by_the_session(names, lai
         laid_out(large).run()
 
 
-def test_an_option_is_refused_by_graphcores_name(names, laid_out):
-    program = laid_out(training)
-    configure(names, 2, disturbances=[{"ipu": 7, "slower": 1.5}])
-    with pytest.raises(ProgramError, match=r"^IPUConfig\.disturbances"):
-        program.run()
-
-
 BATCHES = (3, 500, 3, 1)
 W = np.linspace(-1, 1, 8).astype(np.float32).reshape(2, 4)
 

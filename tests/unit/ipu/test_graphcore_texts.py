@@ -20,7 +20,7 @@ from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - as above
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.optimizers import GradientAccumulationOptimizerV2  # noqa: E402 - as above
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline  # noqa: E402 - as above
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline  # noqa: E402 - as above
 from tests.unit.ipu.test_misuse import (  # noqa: E402 - as above
     feed,
     fetched,
@@ -233,12 +233,6 @@ RAISED = [
         "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is also used.",
         ValueError,
         lambda: OptimizerFunctionOutput(sgd(), tf.constant(1.0), captured_gradient_outfeed=IPUOutfeedQueue()),
-    ),
-    (
-        "Expected all elements of forward_propagation_stages_poplar_options to be of type PipelineStageOptions, but "
-        "got fast instead.",
-        TypeError,
-        lambda: train(forward_propagation_stages_poplar_options=[PipelineStageOptions(), "fast"]),
     ),
     (
         "optimizer_function: expected a function of 1 arguments, got too many",

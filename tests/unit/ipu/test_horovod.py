@@ -119,58 +119,60 @@ def test_tensors_of_a_session():
             np.testing.assert_array_equal(each["axis"], [value + 1] * 2)
 
 
-@pytest.mark.parametrize(
-    ("program", "kind", "text"),
-    [
+#: What two hosts call, by their rank, and what is said of it.
+APART = [
+    (
+        lambda rank: hvd.allreduce(np.ones(rank + 1)),
+        r"^horovod.allreduce number 1: expected the same shape on all hosts, got \(1,\) on host 0, \(2,\) on",
+    ),
+    (
+        lambda rank: hvd.allgather(np.ones((2, rank + 1)), name="g"),
+        r"^horovod.allgather of 'g': expected the same shape on all hosts except for the first axis, got \(2, 1\)",
+    ),
+    (
+        lambda rank: hvd.broadcast(np.ones(2, [np.float32, np.int32][rank]), 1),
+        "^horovod.broadcast number 1: expected the same type on all hosts, got float32 on host 0, int32 on",
+    ),
+    (
+        lambda rank: hvd.broadcast(np.ones(2), rank),
+        "^horovod.broadcast number 1: expected the same on all hosts, got from rank 0 on host 0, from",
+    ),
+    (
+        lambda rank: hvd.allreduce(np.ones(2), [hvd.Sum, hvd.Max][rank]),
+        "expected the same on all hosts, got by sum on host 0, by max on 1$",
+    ),
+    (
+        lambda _: hvd.allreduce(np.arange(3, dtype=np.int32)),
+        "^horovod.allreduce number 1: expected floating-point numbers to average, got int32; take their sum$",
+    ),
+    (lambda _: hvd.allgather(1.0), "expected an array with a first axis to gather along, got a single"),
+    (lambda _: hvd.broadcast(1.0, 2), "^root_rank: expected a rank from 0 to 1, got 2$"),
+    (lambda _: distributed.allreduce(np.float32(1), "product"), "reduce_op: expected SUM or MEAN"),
+]
+#: Calls in which host 0 waits for host 1 in vain, and what is said of it.
+IN_VAIN = [
+    (
+        lambda rank: hvd.broadcast(np.ones(2), 0, name="ab"[rank]),
+        "^host 0 waits for all hosts in horovod.broadcast of 'a', but host 1 in horovod.broadcast of 'b'$",
+    ),
+    (
+        lambda rank: rank or hvd.allreduce(1.0),
+        "^host 0 waits for all hosts in horovod.allreduce number 1, but host 1 has ended$",
+    ),
+    *(
         (
-            lambda rank: hvd.allreduce(np.ones(rank + 1)),
-            ProgramError,
-            r"^horovod.allreduce number 1: expected the same shape on all hosts, got \(1,\) on host 0, \(2,\) on",
-        ),
-        (
-            lambda rank: hvd.allgather(np.ones((2, rank + 1)), name="g"),
-            ProgramError,
-            r"^horovod.allgather of 'g': expected the same shape on all hosts except for the first axis, got \(2, 1\)",
-        ),
-        (
-            lambda rank: hvd.broadcast(np.ones(2, [np.float32, np.int32][rank]), 1),
-            ProgramError,
-            r"^horovod.broadcast number 1: expected the same type on all hosts, got float32 on host 0, int32 on",
-        ),
-        (
-            lambda rank: hvd.broadcast(np.ones(2), rank),
-            ProgramError,
-            r"^horovod.broadcast number 1: expected the same on all hosts, got from rank 0 on host 0, from",
-        ),
-        (
-            lambda rank: hvd.allreduce(np.ones(2), [hvd.Sum, hvd.Max][rank]),
-            ProgramError,
-            "expected the same on all hosts, got by sum on host 0, by max on 1$",
-        ),
-        (
-            lambda rank: hvd.broadcast(np.ones(2), 0, name="ab"[rank]),
-            ProgramStateError,
-            "^host 0 waits for all hosts in horovod.broadcast of 'a', but host 1 in horovod.broadcast of 'b'$",
-        ),
-        (
-            lambda rank: rank or hvd.allreduce(1.0),
-            ProgramStateError,
-            "^host 0 waits for all hosts in horovod.allreduce number 1, but host 1 has ended$",
-        ),
-        (
-            lambda _: hvd.allreduce(np.arange(3, dtype=np.int32)),
-            ProgramError,
-            "^horovod.allreduce number 1: expected floating-point numbers to average, got int32; take their sum$",
-        ),
-        (
-            lambda _: hvd.allgather(1.0),
-            ProgramError,
-            "expected an array with a first axis to gather along, got a single",
-        ),
-        (lambda _: hvd.broadcast(1.0, 2), ProgramError, "^root_rank: expected a rank from 0 to 1, got 2$"),
-    ],
-)
-def test_what_hosts_do_not_do_together(program, kind, text):
+            lambda rank, collective=collective: collective(np.ones(2), tensor_name="ab"[rank]),
+            r"host 0 waits for all hosts in \S+ of 'a', but host 1 in \S+ of 'b'",
+        )
+        for collective in (distributed.allgather, distributed.broadcast)
+    ),
+]
+TYPES = [(lambda _: distributed.allreduce(np.float32(1), 1), "reduce_op: expected tf.dist")]
+KINDS = {ProgramError: APART, ProgramStateError: IN_VAIN, ProgramTypeError: TYPES}
+
+
+@pytest.mark.parametrize(("kind", "program", "text"), [(kind, *case) for kind in KINDS for case in KINDS[kind]])
+def test_what_hosts_do_not_do_together(kind, program, text):
     with pytest.raises(kind, match=text):
         run_together([lambda: program(hvd.rank())] * 2)
 
@@ -289,35 +291,11 @@ def test_hosts_gather_and_broadcast_from_the_first_unless_told():
     assert run_together([program] * 2) == [([0, 0, 1, 1], 0, 1)] * 2
 
 
-@pytest.mark.parametrize(
-    "collective",
-    [
-        lambda x, name: distributed.allgather(x, tensor_name=name),
-        lambda x, name: distributed.broadcast(x, 0, tensor_name=name),
-    ],
-)
-def test_hosts_must_agree_on_the_name_of_a_collective(collective):
-    with pytest.raises(ProgramStateError, match=r"host 0 waits for all hosts in \S+ of 'a', but host 1 in \S+ of 'b'"):
-        run_together([lambda: collective(np.ones(2), "ab"[distributed.rank()])] * 2)
-
-
 def test_one_host_has_its_own_tensor():
     assert distributed.allgather(np.ones(2)).numpy().tolist() == [1, 1]
     assert distributed.allgather(3.0).numpy().tolist() == [3]
     assert distributed.allreduce(np.float32(2), SUM) == distributed.broadcast(np.float32(2)) == 2
     assert (distributed.size(), distributed.rank()) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("operation", "kind", "text"),
-    [
-        ("product", ProgramError, "reduce_op: expected SUM or MEAN"),
-        (1, ProgramTypeError, "reduce_op: expected tf.dist"),
-    ],
-)
-def test_what_hosts_cannot_reduce_by_is_refused(operation, kind, text):
-    with pytest.raises(kind, match=text):
-        distributed.allreduce(np.float32(1), operation)
 
 
 INSTANCES = """

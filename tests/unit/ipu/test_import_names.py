@@ -35,7 +35,6 @@ def test_a_version_that_is_chosen_is_told(version):
     "text",
     [
         "from tensorflow.python.ipu.config import IPUConfig as found",
-        "import tensorflow.python.ipu.config as config; found = config.IPUConfig",
         "import importlib; found = importlib.import_module('tensorflow.python.ipu.config').IPUConfig",
         "from importlib import import_module; found = import_module('tensorflow.python.ipu').config.IPUConfig",
         "found = __import__('tensorflow.python.ipu.config', fromlist=['IPUConfig']).IPUConfig",
@@ -71,19 +70,19 @@ def _not_imported_yet(monkeypatch):
 
 
 @pytest.mark.usefixtures("_not_imported_yet")
-def test_a_missing_extra_says_what_to_install(monkeypatch):
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        (sys.version_info, r"^programs need TensorFlow .*: pip install -e '\.\[tensorflow\]'$"),
+        ((3, 14, 0), r"Python 3\.14 has no wheels of: take Python 3\.11, 3\.12 or 3\.13"),
+    ],
+    ids=["a missing extra", "a Python without wheels"],
+)
+def test_without_tensorflow_it_is_said_what_to_install(monkeypatch, version, text):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setattr(tensorflow_import.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"^programs need TensorFlow .*: pip install -e '\.\[tensorflow\]'$"):
-        tensorflow_import.load()
-
-
-@pytest.mark.usefixtures("_not_imported_yet")
-def test_a_python_without_wheels_is_told_which_have_some(monkeypatch):
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.setattr(tensorflow_import.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
-    with pytest.raises(MissingPackageError, match=r"Python 3\.14 has no wheels of: take Python 3\.11, 3\.12 or 3\.13"):
+    monkeypatch.setattr(sys, "version_info", version)
+    with pytest.raises(MissingPackageError, match=text):
         tensorflow_import.load()
 
 

@@ -229,47 +229,41 @@ def test_keys_of_verified_transfers():
     assert options.infeeds["other"].start_id == -1
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "wrong"),
-    [
-        (
-            ValueError,
-            "`profiling` and `enable_ipu_events` are mutually exclusive",
-            lambda config: utils.create_ipu_config(profiling=True, enable_ipu_events=True),
-        ),
-        (
-            ValueError,
-            "`profiling` is required when `profile_execution` is set",
-            lambda config: utils.create_ipu_config(profile_execution=True),
-        ),
-        (
-            ValueError,
-            "IPU devices have already been configured.",
-            lambda config: utils.auto_select_ipus(utils.auto_select_ipus(config, 2), 2),
-        ),
-        (
-            ValueError,
-            "IPU devices have already been configured.",
-            lambda config: utils.select_ipus(utils.auto_select_ipus(config, 2), [2]),
-        ),
-        (
-            ValueError,
-            "All device indices in `indices` must be unique.",
-            lambda config: utils.select_ipus(config, [2, 2]),
-        ),
-        (TypeError, "`gcl_options` must be a dictionary", utils.set_gcl_options),
-        (
-            ValueError,
-            "Cannot place ops on I/O tiles when num_io_tiles == 0",
-            lambda config: utils.set_io_tile_options(config, 0, True),
-        ),
-        (
-            ValueError,
-            "`ipu_version` must be specified when `connection_type` isset to `DeviceConnectionType.NEVER`.",
-            lambda config: utils.set_ipu_connection_type(config, DeviceConnectionType.NEVER),
-        ),
-    ],
-)
+OF_VALUE_ERROR = [
+    (
+        "`profiling` and `enable_ipu_events` are mutually exclusive",
+        lambda config: utils.create_ipu_config(profiling=True, enable_ipu_events=True),
+    ),
+    (
+        "`profiling` is required when `profile_execution` is set",
+        lambda config: utils.create_ipu_config(profile_execution=True),
+    ),
+    (
+        "IPU devices have already been configured.",
+        lambda config: utils.auto_select_ipus(utils.auto_select_ipus(config, 2), 2),
+    ),
+    (
+        "IPU devices have already been configured.",
+        lambda config: utils.select_ipus(utils.auto_select_ipus(config, 2), [2]),
+    ),
+    (
+        "All device indices in `indices` must be unique.",
+        lambda config: utils.select_ipus(config, [2, 2]),
+    ),
+    (
+        "Cannot place ops on I/O tiles when num_io_tiles == 0",
+        lambda config: utils.set_io_tile_options(config, 0, True),
+    ),
+    (
+        "`ipu_version` must be specified when `connection_type` isset to `DeviceConnectionType.NEVER`.",
+        lambda config: utils.set_ipu_connection_type(config, DeviceConnectionType.NEVER),
+    ),
+]
+OF_TYPE_ERROR = [("`gcl_options` must be a dictionary", utils.set_gcl_options)]
+TOGETHER = {ValueError: OF_VALUE_ERROR, TypeError: OF_TYPE_ERROR}
+
+
+@pytest.mark.parametrize(("kind", "text", "wrong"), [(kind, *case) for kind in TOGETHER for case in TOGETHER[kind]])
 def test_what_does_not_go_together_is_refused(kind, text, wrong, refused):
     refused(kind, text, lambda: wrong(IPUConfig()))
 

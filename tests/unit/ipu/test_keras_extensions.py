@@ -330,26 +330,25 @@ OF_PROGRAM_ERROR = [
         lambda: sequential().set_outfeed_queue_options(outfeed_mode="LAST"),
     ),
 ]
-OF_PROGRAM_TYPE_ERROR = [
+OTHERS = [
     (
+        ProgramTypeError,
         "set_pipelining_options: expected arguments of pipeline, got 'schedule'",
         lambda: sequential().set_pipelining_options(schedule=1),
     ),
-    ("asynchronous: expected True or False, got 1", lambda: sequential().set_asynchronous_callbacks(1)),
-]
-OF_UNSUPPORTED = [
     (
+        ProgramTypeError,
+        "asynchronous: expected True or False, got 1",
+        lambda: sequential().set_asynchronous_callbacks(1),
+    ),
+    (
+        UnsupportedProgramError,
         "export_for_ipu_serving: there is no compiled executable; save() keeps the model",
         lambda: sequential().export_for_ipu_serving("folder", 1),
-    )
+    ),
 ]
-MISUSES = {
-    ProgramError: OF_PROGRAM_ERROR,
-    ProgramTypeError: OF_PROGRAM_TYPE_ERROR,
-    UnsupportedProgramError: OF_UNSUPPORTED,
-}
 
 
-@pytest.mark.parametrize(("kind", "text", "action"), [(kind, *case) for kind in MISUSES for case in MISUSES[kind]])
+@pytest.mark.parametrize(("kind", "text", "action"), [*((ProgramError, *case) for case in OF_PROGRAM_ERROR), *OTHERS])
 def test_misuse(kind, text, action, refused):
     refused(kind, text, action)

@@ -1,4 +1,7 @@
-"""Optimizers around TensorFlow's: what a subclass of one's own sees, what it may change, and what wraps what."""
+"""Optimizers around TensorFlow's: what a subclass of one's own sees, what it may change, and what wraps what.
+
+Also those of Graphcore's addons: Keras' rules with dtypes of their own for the state.
+"""
 
 import re
 
@@ -6,9 +9,11 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.programs import pipelined
+from tests.programs import pipelined, tensorflow
 
 COUNT, LIMIT = 8, 0.5
+START = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+GRADIENTS = [np.cos(np.arange(6, dtype=np.float32) + step).reshape(2, 3) for step in range(4)]
 
 
 def training(names, make, ipus=2, **output):
@@ -88,16 +93,6 @@ def test_optimizers_of_keras_step_as_tensorflows_do(names):
     equal(training(names, lambda: names.keras.optimizers.SGD(0.01)), stepped())
 
 
-def test_a_step_is_counted_with_each_update(names):
-    tf, optimizers = names.tf, names.ipu.optimizers
-
-    class Counting(optimizers.IpuOptimizer):
-        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-            return super().apply_gradients(grads_and_vars, tf.train.get_or_create_global_step(), name)
-
-    assert training(names, lambda: Counting(tf.train.AdamOptimizer(0.1))).variables["global_step"] == 1
-
-
 def test_slots_are_those_of_the_wrapped_optimizer(names):
     tf, optimizers = names.tf, names.ipu.optimizers
     made = []
@@ -142,3 +137,65 @@ def test_tensors_of_the_host_have_gradients_and_updates_in_a_session(names):
         changed = session.run(every)
     np.testing.assert_allclose(np.ravel(gradients), [5.01, 4.02, 3.03], rtol=1e-6)
     np.testing.assert_allclose(np.ravel(changed), [1 - 0.501, 2 - 0.402, 3 - 0.303], rtol=1e-6)
+
+
+@pytest.fixture
+def addons():
+    tensorflow()
+    from ipusim.ipu.keras import optimizers  # noqa: PLC0415
+
+    return optimizers
+
+
+def updated(optimizer):
+    tf = tensorflow()
+    variable = tf.Variable(START, name="kernel")
+    for gradient in GRADIENTS:
+        optimizer.apply_gradients([(tf.constant(gradient), variable)])
+    return variable.numpy()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("Adam", {"epsilon": 1e-12}),
+        ("SGD", {}),
+        ("SGD", {"momentum": 0.9}),
+        ("SGD", {"momentum": 0.9, "nesterov": True}),
+    ],
+)
+def test_a_rule_is_that_of_keras(addons, name, options):
+    own = getattr(addons, f"{name}IpuOptimizer")(0.1, **options)
+    other = getattr(tensorflow().keras.optimizers.legacy, name)(0.1, **options)
+    np.testing.assert_allclose(updated(own), updated(other), rtol=1e-5, atol=1e-6)
+
+
+def lamb(decay, patterns=(), clip=np.inf):
+    """LAMB by its formula, without a correction at the start."""
+    value, m, v = START.astype(float), 0.0, 0.0
+    for gradient in GRADIENTS:
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+        direction = m / (np.sqrt(v) + 1e-6) + decay * value * ("decay" not in patterns)
+        ratio = min(np.linalg.norm(value), clip) / np.linalg.norm(direction)
+        value = value - 0.1 * direction * (1 if "norms" in patterns else ratio)
+    return value
+
+
+def test_lamb_is_its_formula(addons):
+    kind = addons.LAMBIpuOptimizer
+    plain = kind(0.1, weight_decay_rate=0.01, debiasing=False)
+    np.testing.assert_allclose(updated(plain), lamb(0.01), rtol=1e-4)
+    clipped = kind(0.1, debiasing=False, weight_norm_clip=0.5)
+    np.testing.assert_allclose(updated(clipped), lamb(0, clip=0.5), rtol=1e-4)
+    patterns = {"exclude_from_weight_decay": ["kern"], "exclude_from_layer_adaptation": ["nel:"]}
+    excluding = kind(0.1, weight_decay_rate=0.5, debiasing=False, **patterns)
+    np.testing.assert_allclose(updated(excluding), lamb(0.5, ("decay", "norms")), rtol=1e-4)
+    assert kind.from_config(excluding.get_config()).get_config() == excluding.get_config()
+
+
+def test_a_state_has_its_own_dtype(addons):
+    adam = addons.AdamIpuOptimizer(0.1, m_dtype="float16", amsgrad=True, vhat_dtype="float16")
+    near = updated(addons.AdamIpuOptimizer(0.1, amsgrad=True))
+    np.testing.assert_allclose(updated(adam), near, atol=2e-2)
+    assert [weight.dtype.name for weight in adam.weights[1:]] == ["float16", "float32", "float16"]
+    assert addons.AdamIpuOptimizer.from_config(adam.get_config()).m_dtype == "float16"

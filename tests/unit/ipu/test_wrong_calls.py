@@ -5,6 +5,7 @@ What arguments of pipelines, queues and optimizers say is in test_misuse; here a
 
 import inspect
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -19,23 +20,12 @@ from tests.unit.ipu.test_misuse import VALUES, IPUInfeedQueue, dataset, fetched,
 needs_tensorflow(at_import=True)
 
 from ipusim.ipu import (  # noqa: E402 - which needs TensorFlow
-    custom_ops,
-    embedding_ops,
     functional_ops,
-    image_ops,
-    internal_ops,
     ipu_compiler,
     loops,
-    math_ops,
-    nn_ops,
-    normalization_ops,
     optimizers,
-    rand_ops,
-    replication_ops,
     scopes,
     sharding,
-    slicing_ops,
-    statistics_ops,
     utils,
 )
 from ipusim.ipu.config import IPUConfig  # noqa: E402 - as above
@@ -144,10 +134,8 @@ ARRAYS = {
 }
 
 
-MODULES = (
-    *(custom_ops, embedding_ops, image_ops, internal_ops, math_ops, nn_ops, normalization_ops, rand_ops),
-    *(replication_ops, slicing_ops, statistics_ops),
-)
+OPERATIONS = ("custom", "embedding", "image", "internal", "math", "nn", "normalization", "rand", "replication")
+MODULES = [import_module(f"ipusim.ipu.{each}_ops") for each in (*OPERATIONS, "slicing", "statistics")]
 
 
 def functions_of_tensors():
