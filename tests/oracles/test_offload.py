@@ -5,13 +5,10 @@ from math import ceil
 
 import pytest
 
-from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
-from ipusim.base.errors import OutOfMemoryError
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.scenarios import SCENARIOS
 
 TIMED = """
 system: {name: m2000, enable_remote_buffers: true, streaming_memory: {bandwidth: 20 GB/s, ipu_bandwidth: 16 GB/s}}
@@ -164,14 +161,6 @@ def test_memory_over_time_holds_the_state_during_the_update_only(load):
     assert told["peak_bytes"] == 2 * 3_000_000 + 6_000_000
     start = spans(result.timeline, SpanKind.REMOTE_LOAD)[0][0]
     assert told["peak_cycle"] == start
-
-
-def test_the_scenario_fits_only_with_offloading():
-    path = SCENARIOS / "optimizer_state_offload.yaml"
-    fits = execute(load_job(path, ["numerics=off"]))
-    assert not fits.memory.too_large
-    with pytest.raises(OutOfMemoryError, match=r"Keep the optimizer's state in Streaming Memory"):
-        execute(load_job(path, ["pipeline.offload_weight_update_variables=false"]))
 
 
 def test_figures_of_a_memory_that_is_not_used_are_refused(load):

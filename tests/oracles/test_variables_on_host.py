@@ -49,13 +49,6 @@ def test_gradients_go_to_the_host_which_updates_and_weights_come_back(load):
     assert (timeline.start[wait], timeline.end[wait]) == (timeline.end[out], timeline.start[back])
 
 
-def test_a_run_takes_what_the_update_takes_more_than_one_on_ipus(load):
-    ours, plain = load(TIMED, ON_HOST), load(TIMED)
-    cost = ours.costs.host_update
-    more = cost.write + cost.apply + cost.read - max(plain.costs.updates.values())
-    assert execute(ours).timeline.end.max() - execute(plain).timeline.end.max() == more
-
-
 def test_ipus_hold_no_state_of_the_optimizer_and_the_host_no_streaming_memory(load):
     held = {}
     for name, more in (("host", [ON_HOST]), ("ipu", [])):
