@@ -3,12 +3,15 @@
 import pytest
 
 from ipusim.app.scenario.problems import ScenarioError
-from ipusim.pipeline.ops import Op
+from ipusim.pipeline.check import violations
+from ipusim.pipeline.grid import format_grid
+from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
+from tests.plans import order_violations, parse_grid
 
 #: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as its parts run.
 ALL = ". F1.0 . F1.1 B1.0 F1.2 B1.1 F1.3 B1.2 F1.4 B1.3 F1.5 B1.4 . B1.5 . . ."
@@ -63,6 +66,24 @@ def test_the_compilers_own_layout():
         for time_step, text in enumerate(row.split()):
             expected = [] if text == "." else [Op.parse(text)._replace(stage=stage)]
             assert cells.get((time_step, ipu), []) == expected, (ipu, time_step)
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("mapping", "sizes"), [((0, 1, 2, 3), (1, 2, 1)), ((0, 0, 1, 2, 3, 1), (1, 4, 1))])
+def test_plans_keep_every_rule_and_are_read_back(schedule, training, mapping, sizes):
+    if schedule == "interleaved" and training and mapping[0] == mapping[1]:
+        mapping = (0, 1, 2, 3, 4, 5)  # it has no two stages on one IPU
+    recompute = training and schedule in ("grouped", "interleaved")
+    plan = plan_of(
+        find(schedule),
+        PlanShape(mapping=mapping, micro_batches=12, training=training, recompute=recompute, sizes=sizes),
+    )
+    assert not violations(plan)
+    assert not order_violations(plan)
+    assert parse_grid(format_grid(plan)) == plan
+    forward = [op for *_, op in plan.ops() if op.kind == Pass.FORWARD]
+    assert len(forward) == 12 * len(mapping)
 
 
 def test_fifos_are_as_deep_as_the_places_behind_them():

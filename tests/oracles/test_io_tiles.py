@@ -67,6 +67,15 @@ def test_copies_on_one_ipu_follow_each_other(load):
     assert [ends[step] for step in both] == [starts[step] for step in both]
 
 
+def test_it_is_faster_than_feeds_between_the_passes(load):
+    hidden, shown = (execute(load(TIMED, *changes)) for changes in ((), OFF))
+    assert hidden.summary.makespan_cycles < shown.summary.makespan_cycles
+    use = hidden.summary.pipeline_use
+    assert [each.cycles["overlapped_io"] for each in use] == [32_000, 16_000]
+    assert [each.cycles["host_transfer"] for each in use] == [0, 0]
+    assert [each.cycles["host_transfer"] for each in shown.summary.pipeline_use] == [32_000, 16_000]
+
+
 def test_fewer_tiles_compute_and_hold_memory(load):
     """1472 - 72 of them: a pass is priced on an IPU that has no more."""
     result, plain = (execute(load(LAYERS, *changes)) for changes in ((), OFF))

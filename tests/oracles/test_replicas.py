@@ -16,7 +16,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.timeline import NONE, Timeline
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 from tests.machine_costs import fixed_cycles, sync_cycles
 from tests.oracles.test_sharding import LAYERS
 from tests.plans import price_and_run
@@ -131,6 +131,15 @@ def test_an_executor_for_one_replica_does_not_do_for_several(load):
     plan = plan_of(find("grouped"), experiment.program.shape)
     with pytest.raises(ProgramError, match="expected an executor for each of 4 replicas of pod16, got 1"):
         price_and_run(plan, experiment.program, experiment.system, executor=NullExecutor())
+
+
+def test_what_all_do_lies_on_each_ipu_of_its_replica(load):
+    timeline = execute(load("numerics=off", "system.sync_replicas_independently=true")).timeline
+    syncs = timeline.rows(SpanKind.SYNC)
+    source, ipu = timeline.per_ipu(syncs)
+    assert (timeline.ipu[syncs] == ALL_IPUS).all()
+    assert len(source) == 2 * len(syncs)
+    assert (ipu // 2 == timeline.replica[source]).all()
 
 
 def test_a_replica_that_never_comes_is_named(load, monkeypatch):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ipusim.app.scenario.load import load_request
-from ipusim.app.study.trial import try_request
+from ipusim.app.study.full_pipeline import update_cycles
+from ipusim.app.study.trial import time_alone, try_request
 from ipusim.app.suggest.baseline import baseline_of
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice
@@ -20,6 +21,7 @@ from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.search_items import CompleteCut, OpenChoice
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.base.cache import sharing
+from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.request.request import Request
 from tests.effort import sampled, seeds
 from tests.scenarios import SCENARIOS
@@ -125,6 +127,38 @@ def test_no_bound_of_a_plan_is_above_its_simulation(seed: int) -> None:
                 assert len(tighter.lower(part, trial.cycles + 1)[0]) == 1, (item.choice, cut, count)
             checked += 1
     assert checked, "no plan of the drawn model is accepted: draw others"
+
+
+@sharing
+def test_no_bound_is_above_a_run_whose_replicas_update_parts() -> None:
+    """Of PopART's sharded updates, with the state on chip or off: the bounds on the time and on the memory."""
+    host = {"host": {"framework": "popart"}, "maximum_cross_replica_sum_buffer_size": "all"}
+    layers = [{"name": f"d{number}", "type": "dense", "units": 4096} for number in range(4)]
+    request = Request.from_dict(
+        {
+            "system": {"name": "pod16", "auto_select_ipus": 8, **host},
+            "data": {"type": "synthetic", "shape": [4096], "classes": 4, "samples": 64},
+            "model": {"layers": [*layers, {"name": "loss", "type": "softmax_cross_entropy"}]},
+            "pipeline": {"splits": ["d2"], "micro_batch_size": 4, "gradient_accumulation_count": 8},
+            "optimizer": {"type": "lamb", "learning_rate": 0.1},
+            "numerics": "off",
+            "memory": "report",
+            "code_bytes": 0,
+        }
+    )
+    limits = Limits(replicas=(2, 4), stages=(2,), schedules=("grouped",), sharding=("yes",), recompute=("no",))
+    baseline, seen = baseline_of(request), set()
+    for item in laid_out(Search(baseline, limits, most=1, budget=Budget())):
+        units, bounds, choice = item.cutter.units, item.cutter.bounds, item.choice
+        job = assemble(time_alone(request, choice.changes(baseline, units, (0, 2))))
+        offload, cut = job.program.offload, np.array([(0, 2, len(units))])
+        assert offload.sharded_update
+        assert bounds.cycles(cut)[0] <= update_cycles(job)
+        if not offload.weight_update_variables:  # which takes streams too
+            assert 0 < bounds._updates[0, 2] <= job.costs.updates[choice.mapping[0]]
+        assert item.cutter.memory.bytes(cut)[0] <= job.memory.fullest.bytes
+        seen.add((choice.replicas, offload.weight_update_variables))
+    assert seen == {(2, False), (2, True), (4, False), (4, True)}
 
 
 def deep_gpt() -> Request:
