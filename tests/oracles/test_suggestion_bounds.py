@@ -146,17 +146,19 @@ def test_no_bound_is_above_a_run_whose_replicas_update_parts() -> None:
             "code_bytes": 0,
         }
     )
-    limits = Limits(replicas=(2, 4), stages=(2,), schedules=("grouped",), sharding=("yes",), recompute=("no",))
+    limits = Limits(
+        replicas=(2, 4), stages=(2,), schedules=("grouped",), sharding=("yes",), recompute=("no",), orders=("ZIGZAG",)
+    )
     baseline, seen = baseline_of(request), set()
     for item in laid_out(Search(baseline, limits, most=1, budget=Budget())):
-        units, bounds, choice = item.cutter.units, item.cutter.bounds, item.choice
-        job = assemble(time_alone(request, choice.changes(baseline, units, (0, 2))))
-        offload, cut = job.program.offload, np.array([(0, 2, len(units))])
+        units, cut, choice = item.cutter.units, (0, 2, len(item.cutter.units)), replace(item.choice, order="ZIGZAG")
+        job = assemble(time_alone(request, choice.changes(baseline, units, cut[:-1])))
+        offload = job.program.offload
         assert offload.sharded_update
-        assert bounds.cycles(cut)[0] <= update_cycles(job)
+        assert item.bound_under("ZIGZAG", cut) <= update_cycles(job)
         if not offload.weight_update_variables:  # which takes streams too
-            assert 0 < bounds._updates[0, 2] <= job.costs.updates[choice.mapping[0]]
-        assert item.cutter.memory.bytes(cut)[0] <= job.memory.fullest.bytes
+            assert 0 < item.cutter.bounds._updates[0, 2] <= job.costs.updates[choice.mapping[0]]
+        assert item.cutter.memory.bytes(np.array([cut]))[0] <= job.memory.fullest.bytes
         seen.add((choice.replicas, offload.weight_update_variables))
     assert seen == {(2, False), (2, True), (4, False), (4, True)}
 
