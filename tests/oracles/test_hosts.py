@@ -3,7 +3,6 @@
 from fractions import Fraction
 from math import ceil
 
-import numpy as np
 import pytest
 
 from ipusim.analysis.idle_spans import CAUSES
@@ -80,11 +79,6 @@ def test_the_sum_takes_the_copies_to_the_host_and_back_and_a_ring_between_hosts(
     longer = most + ring + ceil(most / 2)
     assert run.summary.weight_update_cycles - alone.summary.weight_update_cycles == longer
     assert run.summary.throughput.effective_batch_size == 3 * alone.summary.throughput.effective_batch_size
-
-
-def test_time_alone_needs_one_host(load):
-    with_numbers, without = execute(load(TEXT)), execute(load(TEXT, "numerics=off"))
-    np.testing.assert_array_equal(with_numbers.timeline.start, without.timeline.start)
 
 
 def test_tables_say_how_many_hosts_there_are(load):

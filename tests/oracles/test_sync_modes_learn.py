@@ -5,7 +5,6 @@ The loop that is the right answer shares no layer, loss or optimizer with ipusim
 
 import random
 from functools import cache
-from itertools import product
 
 import autograd.numpy as anp
 import numpy as np
@@ -30,13 +29,10 @@ from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
-from ipusim.runs.assemble.plans import checked_sync
-from ipusim.schedules.registry import find, names
-from tests.effort import seeds, slowest
+from tests.effort import seeds
 from tests.formulas import cross_entropy, split
 from tests.orders import passes_of, random_mapping, random_order, read
 from tests.plans import price_and_run
-from tests.schedules import is_a_v, is_mirrored, takes_even_ipus
 
 BATCH, EXECUTIONS, CLASSES = 3, 2, 4
 DENSE = (
@@ -140,27 +136,6 @@ def shape_of(mapping, **options):
 
 
 SPLITS = [("d2",), ("cel",), ("d1", "d4"), ("d3", "logits"), ("d1", "d3", "logits"), ("d2", "d3", "cel")]
-
-
-@pytest.mark.parametrize(
-    ("others", "sync"),
-    [pytest.param(other, sync, marks=slowest if other else ()) for other, sync in product((False, True), MODES)],
-)
-@pytest.mark.parametrize("schedule", names())
-def test_every_schedule_in_every_mode_learns_what_the_whole_model_does(schedule, sync, others):
-    """By default in one of two splits into as many stages, from schedule to schedule and mode to mode the other one."""
-    turn = (names().index(schedule) + MODES.index(sync) + others) % 2
-    for place, (splits, overlap) in enumerate(zip(SPLITS, (True, False) * 3, strict=True)):
-        if (place + place // 2) % 2 != turn:
-            continue
-        if is_a_v(schedule) and len(splits) % 2 == 0:
-            continue
-        mapping = find(schedule).mapping(len(splits) + 1)
-        if takes_even_ipus(schedule) and len(mapping) % 2:
-            continue
-        order = find(schedule).order(shape_of(mapping, mirrored=is_mirrored(schedule)))
-        assert checked_sync(find(schedule), order.shape, sync) is sync
-        assert_equal(trained(order, sync, splits, overlap=overlap))
 
 
 @pytest.mark.parametrize("seed", seeds(16))

@@ -31,7 +31,7 @@ from ipusim.pricing.passes import pass_cycles
 from tests.effort import draws_everything, sampled
 from tests.formulas import split, with_special_points
 from tests.machine_costs import work_cycles
-from tests.oracles.test_model_layers_gradients import LAYERS
+from tests.oracles.test_model_layers import LAYERS
 from tests.properties.test_backward_halves import ANYWHERE, SHAPES, workloads
 
 #: Layers behind those that keep the shape of images and sequences: of rows.
