@@ -92,18 +92,13 @@ def without(plan, ipu, word):
     return Plan(plan.order, plan.sync, table=plan.table, emitted=plan.emitted, make=lambda: table)
 
 
-def summing(sync):
-    """A program of two replicas that sum up their gradients, its Plan and its System."""
+@pytest.mark.parametrize("sync", list(Sync))
+def test_an_ipu_that_comes_to_the_end_without_the_sum_over_replicas(sync):
+    """Two replicas sum up their gradients."""
     shape = PlanShape(mapping=(0, 1), micro_batches=2)
     profiles = tuple(StageProfile(f"s{index}", 10, 20, 5, accumulator_bytes=64) for index in range(2))
     prog, system = PipelineProgram(profiles, shape, "gpipe"), build_system("m2000", mapping=shape.mapping, ipus=4)
     plan = complete(plan_of(find("gpipe"), shape, sync), prog, system.replicas)
-    return prog, plan, system
-
-
-@pytest.mark.parametrize("sync", list(Sync))
-def test_an_ipu_that_comes_to_the_end_without_the_sum_over_replicas(sync):
-    prog, plan, system = summing(sync)
     broken = without(plan, 1, "all-reduce")
     costs = price_plan(plan, prog, system)
     late = "the sum over replicas, which waits for IPU 1, 3"

@@ -135,15 +135,8 @@ def test_given_cost_is_taken():
     assert PythonLayer(affine, AFFINE, stated_cost=given).cost((20,), 32, 4) is given
 
 
-def write(tmp_path, text, name="mine.py"):
-    (tmp_path / name).write_text(textwrap.dedent(text))
-    return tmp_path
-
-
 def test_load_function_runs_the_file_and_leaves_no_trace(tmp_path):
-    base = write(
-        tmp_path,
-        """
+    text = """
         from __future__ import annotations
         from dataclasses import dataclass
 
@@ -153,13 +146,13 @@ def test_load_function_runs_the_file_and_leaves_no_trace(tmp_path):
 
         def triple(x):
             return Scale().by * x
-        """,
-    )
+    """
+    (tmp_path / "mine.py").write_text(textwrap.dedent(text))
     before = set(sys.modules)
-    assert load_function("mine.py:triple", base)(2.0) == 6.0
-    assert load_function(f"{base}/mine.py:triple", base / "elsewhere")(1.0) == 3.0
+    assert load_function("mine.py:triple", tmp_path)(2.0) == 6.0
+    assert load_function(f"{tmp_path}/mine.py:triple", tmp_path / "elsewhere")(1.0) == 3.0
     assert not [name for name in set(sys.modules) - before if "mine" in name]
-    assert [path.name for path in base.iterdir()] == ["mine.py"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Frozen layers, which lie on the IPU and do not learn, and a table at both ends of a model: who has it, what it costs."""
+"""Frozen layers, which lie on the IPU and do not learn, and a table at both ends of a model: who has it, its cost."""
 
 import numpy as np
 import pytest
