@@ -26,6 +26,9 @@ from ipusim.timeline.kinds import SpanKind
 from tests import scenarios
 from tests.drawn_pictures import words
 
+#: Two stages of 3,000 cycles for a micro-batch.
+EVEN = [{"forward": 1000, "backward": 2000}] * 2
+
 
 def request(schedule, *stages, system="free", hosts=None, **options):
     """Return stages known by their cost, four micro-batches in each execution unless more is said."""
@@ -70,12 +73,11 @@ def test_a_comparison_with_a_run_that_takes_no_time_is_drawn():
 
 def test_more_samples_a_second_stand_behind_a_shorter_bar_as_such():
     # 5 x 3,000 cycles for four micro-batches, 9 x 3,000 for eight: 10 / 9 of the samples/s.
-    stages = [{"forward": 1000, "backward": 2000}] * 2
-    runs = [request("1f1b", *stages, pipeline={"gradient_accumulation_count": count}) for count in (4, 8)]
+    runs = [request("1f1b", *EVEN, pipeline={"gradient_accumulation_count": count}) for count in (4, 8)]
     found = compared(*runs)
     assert not found.is_by_time
     assert "+11.1% samples/s" in row_words(found, found.rows[1])
-    found = compared(runs[0], request("gpipe", *stages))
+    found = compared(runs[0], request("gpipe", *EVEN))
     assert "samples/s" not in row_words(found, found.rows[1])
 
 
@@ -165,7 +167,7 @@ def test_stages_known_by_their_cost_say_that_of_one_size_of_micro_batch():
 
 
 def test_a_measure_that_no_point_has_is_not_one_that_does_not_fit():
-    asked = request("1f1b", *[{"forward": 1000, "backward": 2000}] * 2)
+    asked = request("1f1b", *EVEN)
     swept = sweep(asked, [axis_of("pipeline.gradient_accumulation_count", [4, 8])])
     first, *_ = sweep_verdict(swept, (), MEMORY)
     assert first == "None of 2 points that fit has a value of memory."
@@ -179,9 +181,7 @@ def test_a_range_of_two_units_says_both():
 
 @pytest.mark.parametrize(("start", "end"), [(5000, 4000), (900_000_000, None), (4000, 4000)])
 def test_no_table_of_an_empty_window_is_written_over_another(tmp_path, start, end):
-    execute(assemble(request("1f1b", *[{"forward": 1000, "backward": 2000}] * 2))).timeline.save(
-        tmp_path / "timeline.npz"
-    )
+    execute(assemble(request("1f1b", *EVEN))).timeline.save(tmp_path / "timeline.npz")
     with pytest.raises(OutputError, match="expected a window of cycles within the run"):
         export_files(tmp_path, Path("spans.csv"), start, end)
 
@@ -191,8 +191,7 @@ LOST = {"ipu": 1, "lost": 25_000, "detect": 100, "restart": 100, "checkpoint": 0
 
 @pytest.mark.parametrize(("disturbances", "named"), [([], "execution 0 of 3"), ([LOST], "the loss of an IPU")])
 def test_the_critical_path_is_drawn_of_what_its_title_says(disturbances, named):
-    stages = [{"forward": 1000, "backward": 2000}] * 2
-    job = assemble(request("1f1b", *stages, pipeline={"repeat_count": 3}, disturbances=disturbances))
+    job = assemble(request("1f1b", *EVEN, pipeline={"repeat_count": 3}, disturbances=disturbances))
     found = explain(execute(job).timeline, job)
     assert any(f"{named}; frames are the critical path" in text for text in words(found.charts()["critical_path"]()))
 
@@ -209,9 +208,8 @@ def test_a_sum_over_copies_of_stages_is_of_the_weight_update():
 
 
 def test_a_stage_that_computes_again_is_the_slowest_of_equal_ones():
-    stages = [{"forward": 1000, "backward": 2000}] * 2
     recomputed = {"allow_recompute": True, "recomputation_mode": "RecomputeThenBackpropagate"}
-    found = execute(assemble(request("grouped", *stages, pipeline=recomputed | {"gradient_accumulation_count": 8})))
+    found = execute(assemble(request("grouped", *EVEN, pipeline=recomputed | {"gradient_accumulation_count": 8})))
     verdict_ = found.summary.verdict
     assert (verdict_.slowest_stages, verdict_.slowest_ratio) == ((0,), 8 / 7)
     assert verdict_.single_ipu_cycles == 8 * 6000
@@ -232,6 +230,5 @@ def test_a_run_whose_memory_is_unknown_holds_no_less_than_one_that_says_it():
 
 
 def test_ipus_of_all_hosts_are_counted():
-    stages = [{"forward": 1000, "backward": 2000}] * 2
-    runs = [request("1f1b", *stages, system="m2000", hosts=hosts) for hosts in (None, 2)]
+    runs = [request("1f1b", *EVEN, system="m2000", hosts=hosts) for hosts in (None, 2)]
     assert "The runs are on 2 and 4 IPUs." in [*verdict(compared(*runs))]

@@ -47,7 +47,7 @@ steps: 2
 
 @pytest.fixture
 def load(load):
-    return lambda *changes, text=SCENARIO: load(text, *changes)
+    return lambda *changes: load(SCENARIO, *changes)
 
 
 def at(*layers):
@@ -199,27 +199,15 @@ def test_what_is_no_checkpoint(load, changes, key, text):
     assert problem.text.startswith(text)
 
 
-REPEATED = """
-system: {name: m2000, host: {framework: popart}}
-data: {type: synthetic, shape: [6], classes: 3, samples: 96, hold_out: 16}
-model:
-  layers:
-    - {name: first, type: dense, units: 12}
-    - repeat: 3
-      layers:
-        - {name: wide, type: dense, units: 40, activation: tanh}
-        - repeat: 2
-          layers:
-            - {name: drop, type: dropout, rate: 0.3}
-            - {name: narrow, type: dense, units: 12, activation: tanh}
-    - {name: e, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline: {splits: [wide2], micro_batch_size: 4, gradient_accumulation_count: 8, allow_recompute: true}
-optimizer: {type: momentum, learning_rate: 0.1, momentum: 0.5}
-precision: float64
-evaluate: {every: 1}
-steps: 2
-"""
+#: Another model, as PopART compiles it: layers that repeat.
+REPEATED = (
+    "system.host={framework: popart}",
+    "model.layers=[{name: first, type: dense, units: 12}, {repeat: 3, layers: ["
+    "{name: wide, type: dense, units: 40, activation: tanh}, {repeat: 2, layers: ["
+    "{name: drop, type: dropout, rate: 0.3}, {name: narrow, type: dense, units: 12, activation: tanh}]}]}, "
+    "{name: e, type: dense, units: 3}, {name: cel, type: softmax_cross_entropy}]",
+    "pipeline={splits: [wide2], micro_batch_size: 4, gradient_accumulation_count: 8, allow_recompute: true}",
+)
 #: What another repetition follows: of the inner layers the first, of the outer ones all but the third.
 FOLLOWED = "narrow0_0", "narrow0_1", "narrow1_0", "narrow1_1", "narrow2_0"
 
@@ -227,34 +215,34 @@ FOLLOWED = "narrow0_0", "narrow0_1", "narrow1_0", "narrow1_1", "narrow2_0"
 @pytest.mark.parametrize("framework", ["popart", "pytorch"])
 def test_what_popart_compiles_keeps_what_each_layer_but_the_last_puts_out(load, framework):
     """Its own programs do, and it computes again inside of the backward pass whatever they keep."""
-    own = load(f"system.host.framework={framework}", text=REPEATED)
-    said = load("system.host.framework=null", *INLINE, at(*FOLLOWED), text=REPEATED)
+    own = load(*REPEATED, f"system.host.framework={framework}")
+    said = load(*REPEATED, "system.host.framework=null", *INLINE, at(*FOLLOWED))
     assert own.program.stages == said.program.stages
     assert own.plan.shape.recompute_inline
-    none = load("system.host.framework=null", *INLINE, text=REPEATED).program.stages
-    assert load(at(), text=REPEATED).program.stages == none != own.program.stages
+    none = load(*REPEATED, "system.host.framework=null", *INLINE).program.stages
+    assert load(*REPEATED, at()).program.stages == none != own.program.stages
     assert not own.notes
-    learnt, plain = execute(own).learning, execute(load("pipeline.allow_recompute=false", text=REPEATED)).learning
+    learnt, plain = execute(own).learning, execute(load(*REPEATED, "pipeline.allow_recompute=false")).learning
     assert learnt.losses == plain.losses
 
 
 @pytest.mark.parametrize("framework", ["tensorflow1", "tensorflow2", "null"])
 def test_what_tensorflow_compiles_keeps_its_stages_inputs_alone(load, framework):
-    own = load(f"system.host.framework={framework}", text=REPEATED)
+    own = load(*REPEATED, f"system.host.framework={framework}")
     assert own.plan.shape.recompute
-    assert own.program.stages == load("system.host.framework=null", text=REPEATED).program.stages
+    assert own.program.stages == load(*REPEATED, "system.host.framework=null").program.stages
 
 
 def test_a_mode_that_is_asked_for_or_the_only_one_of_a_schedule_holds_on_popart_too(load):
     then = "pipeline.recomputation_mode=RecomputeThenBackpropagate"
-    assert load(then, text=REPEATED).plan.shape.recompute
-    assert load("pipeline.schedule=interleaved", text=REPEATED).plan.shape.recompute
+    assert load(*REPEATED, then).plan.shape.recompute
+    assert load(*REPEATED, "pipeline.schedule=interleaved").plan.shape.recompute
 
 
 def test_a_model_with_skip_connections_keeps_no_layers_on_popart(load):
-    added = REPEATED.replace("    - {name: e,", "    - {name: sum, type: add, from: first}\n    - {name: e,")
-    inside = load("system.host.framework=null", *INLINE, text=added).program.stages
-    assert load(text=added).program.stages == inside
+    added = [each.replace("{name: e,", "{name: sum, type: add, from: first}, {name: e,") for each in REPEATED]
+    inside = load(*added, "system.host.framework=null", *INLINE).program.stages
+    assert load(*added).program.stages == inside
 
 
 #: Layers of the digits' training as programs have them, in two stages.

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.choose import ALGORITHMS
-from ipusim.hardware.collectives.collective import Collective
-from ipusim.hardware.collectives.cost import concurrent_cost
 from ipusim.hardware.collectives.ring import ring_order
 from ipusim.hardware.collectives.run import run
 from tests.effort import sampled
@@ -109,41 +107,30 @@ def test_the_ring_along_one_rail_goes_out_by_every_other_place_and_back(
     assert cost("ring", tuple(spread), length) == right
 
 
-@pytest.mark.parametrize("length", SIZES)
-@pytest.mark.parametrize("replicas", REPLICAS)
-def test_the_bidirectional_ring_takes_its_closed_form(replicas: int, length: int) -> None:
+def both_ways(replicas: int, length: int) -> int:
     share = math.ceil(length / (2 * replicas))
     # on a rung alone both rings go the same way, so that the halves add up again
-    each = passing(2 * share, 4) if replicas == 2 else passing(share, 2)
-    rounds = 2 * (replicas - 1) if length else 0
-    assert cost("bidirectional ring", tuple(range(replicas)), length) == rounds * (each + hops(1))
+    return 2 * (replicas - 1) * (hops(1) + (passing(2 * share, 4) if replicas == 2 else passing(share, 2)))
+
+
+def half_way_round(replicas: int, length: int) -> int:
+    """Half of the rounds, as chunks go in both directions."""
+    return replicas * (hops(1) + passing(math.ceil(length / replicas), 4 if replicas == 2 else 2))
+
+
+def rungs_first(replicas: int, length: int) -> int:
+    half, longest = math.ceil(length / 2), {2: 0, 4: 1}.get(replicas, 2)
+    along = passing(math.ceil(half / (replicas // 2)), 2) + hops(longest)
+    return 2 * (passing(half, 4) + hops(1)) + 2 * (replicas // 2 - 1) * along
 
 
 @pytest.mark.parametrize("length", SIZES)
 @pytest.mark.parametrize("replicas", REPLICAS)
-def test_half_way_round_in_both_directions_takes_half_of_the_rounds(replicas: int, length: int) -> None:
-    each = passing(math.ceil(length / replicas), 4 if replicas == 2 else 2)
-    assert cost("meet in the middle", tuple(range(replicas)), length) == (replicas * (each + hops(1)) if length else 0)
-
-
-@pytest.mark.parametrize("length", SIZES)
-@pytest.mark.parametrize(("replicas", "longest"), [(2, 0), (4, 1), (8, 2), (16, 2)])
-def test_the_ladder_takes_its_closed_form(replicas: int, longest: int, length: int) -> None:
-    half = math.ceil(length / 2)
-    within = 2 * (passing(half, 4) + hops(1))
-    along = 2 * (replicas // 2 - 1) * (passing(math.ceil(half / (replicas // 2)), 2) + hops(longest))
-    assert cost("ladder", tuple(range(replicas)), length) == (within + along if length else 0)
-
-
-def test_the_stages_of_four_replicas_share_the_rails() -> None:
-    """IPU i of each replica with IPU i of the others, all four at once: two of the rings lie on each rail."""
-    system = build_system("c2_server", mapping=range(16), selection_order="ZIGZAG")
-    collective: Callable[..., Collective] = ALGORITHMS["all_reduce"]["ring"]
-    groups = [tuple(range(ipu, 16, 4)) for ipu in range(4)]
-    lengths = [1000, 3001, 2000, 5000]
-    together = concurrent_cost(
-        system, [collective(system, group, n, 4) for group, n in zip(groups, lengths, strict=True)]
-    )
-    # groups 0 and 2 lie on the even rail, 1 and 3 on the odd one, each a rung further on than the other
-    odd_rail = 4 * (math.ceil(3001 / 4) + math.ceil(5000 / 4))
-    assert together.rounds_cycles == 6 * (passing(odd_rail, 2) + hops(4))
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("bidirectional ring", both_ways), ("meet in the middle", half_way_round), ("ladder", rungs_first)],
+)
+def test_other_algorithms_take_their_closed_forms(
+    name: str, form: Callable[[int, int], int], replicas: int, length: int
+) -> None:
+    assert cost(name, tuple(range(replicas)), length) == (form(replicas, length) if length else 0)

@@ -1,6 +1,5 @@
 """What the host does between session runs: how long, how often, and that it is part of no execution."""
 
-import numpy as np
 import pytest
 
 from ipusim.analysis.executions import executions_of
@@ -142,12 +141,6 @@ def test_another_interval_of_the_optimizer_is_refused(load, said):
     expected = "expected never, every session run, or every N session runs"
     with pytest.raises(ScenarioError, match=f"system.host.updates_optimizer: {expected}, got"):
         load(OFFCHIP, f"system.host.updates_optimizer={said}")
-
-
-def test_without_a_framework_the_host_takes_no_time(load):
-    job = load(TEXT, NONE, "rates={}")
-    assert job.costs.host.call == 0
-    assert not np.isin(execute(job).timeline.kind, SpanKind.HOST_CALL).any()
 
 
 def test_another_framework_and_the_free_system_are_refused(load):

@@ -8,6 +8,7 @@ from ipusim.hardware.generations import GC200
 from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
+from tests.oracles.test_offload import LAYERS
 
 #: 4,000 and 2,000 cycles for an element at 1 GHz; the host needs one cycle for each. Tensors between stages are empty.
 TIMED = """
@@ -24,18 +25,12 @@ pipeline:
 infeed: {element_bytes: 4000 B}
 outfeed: {element_bytes: 2000 B}
 """
-LAYERS = """
-system: {name: m2000, io_tiles: {num_io_tiles: 72, place_ops_on_io_tiles: true}}
-data: {type: synthetic, shape: [300], classes: 3, samples: 256}
-model:
-  layers:
-    - {name: a, type: dense, units: 400, activation: tanh}
-    - {name: b, type: dense, units: 300, activation: relu}
-    - {name: c, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline: {schedule: grouped, splits: [b], micro_batch_size: 8, gradient_accumulation_count: 8, repeat_count: 2}
-optimizer: {type: sgd, learning_rate: 0.01}
-"""
+#: Of a size at which fewer tiles take longer.
+LARGE = (
+    *("system={name: m2000, io_tiles: {num_io_tiles: 72, place_ops_on_io_tiles: true}}", "data.shape=[300]"),
+    *("model.layers.a.units=400", "model.layers.b.units=300"),
+    *("pipeline.micro_batch_size=8", "pipeline.gradient_accumulation_count=8", "optimizer.type=sgd"),
+)
 OFF = "system.io_tiles.place_ops_on_io_tiles=false", "system.io_tiles.num_io_tiles=0"
 
 
@@ -78,7 +73,7 @@ def test_it_is_faster_than_feeds_between_the_passes(load):
 
 def test_fewer_tiles_compute_and_hold_memory(load):
     """1472 - 72 of them: a pass is priced on an IPU that has no more."""
-    result, plain = (execute(load(LAYERS, *changes)) for changes in ((), OFF))
+    result, plain = (execute(load(LAYERS, *LARGE, *changes)) for changes in ((), OFF))
     lengths = [
         [set((timeline.end[rows] - timeline.start[rows]).tolist()) for rows in of_stages]
         for timeline in (result.timeline, plain.timeline)
@@ -92,7 +87,7 @@ def test_fewer_tiles_compute_and_hold_memory(load):
 
 
 def test_tiles_that_are_set_aside_alone_overlap_nothing(load):
-    alone = execute(load(LAYERS, "system.io_tiles.place_ops_on_io_tiles=false"))
+    alone = execute(load(LAYERS, *LARGE, "system.io_tiles.place_ops_on_io_tiles=false"))
     assert not alone.job.plan.shape.overlapped_io
     assert alone.job.system.ipu.tiles == 1400
 

@@ -1,17 +1,19 @@
-"""Variables in Streaming Memory: what moving them takes, what memory it frees, and that nothing is learnt otherwise."""
+"""Variables in Streaming Memory or on the host: what moving and updating them takes, and what memory it frees."""
 
+import gzip
 from fractions import Fraction
 from math import ceil
 
 import pytest
 
-from ipusim.app.scenario import load_job
+from ipusim.analysis.critical_path import critical_path_of
+from ipusim.app.run_folder.report import trace_file
 from ipusim.app.scenario.problems import ScenarioError
-from ipusim.base.errors import OutOfMemoryError
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
-from tests.scenarios import SCENARIOS
+from ipusim.timeline.timeline import ALL_IPUS
 
 TIMED = """
 system: {name: m2000, enable_remote_buffers: true, streaming_memory: {bandwidth: 20 GB/s, ipu_bandwidth: 16 GB/s}}
@@ -166,14 +168,6 @@ def test_memory_over_time_holds_the_state_during_the_update_only(load):
     assert told["peak_cycle"] == start
 
 
-def test_the_scenario_fits_only_with_offloading():
-    path = SCENARIOS / "optimizer_state_offload.yaml"
-    fits = execute(load_job(path, ["numerics=off"]))
-    assert not fits.memory.too_large
-    with pytest.raises(OutOfMemoryError, match=r"Keep the optimizer's state in Streaming Memory"):
-        execute(load_job(path, ["pipeline.offload_weight_update_variables=false"]))
-
-
 def test_figures_of_a_memory_that_is_not_used_are_refused(load):
     with pytest.raises(ScenarioError, match="expected enable_remote_buffers: true with figures of the Streaming"):
         load(TIMED, "system.enable_remote_buffers=false")
@@ -204,3 +198,115 @@ def test_options_that_stages_known_by_their_cost_or_no_host_take_up_are_named(lo
     for option in ("segments=4", "overlapped=max", "overlap_copies=false"):
         (note,) = load(TIMED, f"pipeline.{option}").notes
         assert note.startswith(f"{option.partition('=')[0]} will have no effect since ")
+
+
+INFEED, FILL, OUTFEED, DRAIN = 3_300_000_000, 7_060_000_000, 3_760_000_000, 2_930_000_000
+ON_HOST = "pipeline.variables_on_host=true"
+
+
+@pytest.fixture
+def on_m2000(load):
+    return lambda text, *changes: load(text, "system={name: m2000}", *changes)
+
+
+def copying(size, rate):
+    return ceil(size * CLOCK / rate)
+
+
+def test_gradients_go_to_the_host_which_updates_and_weights_come_back(on_m2000):
+    """The largest copy of an IPU counts, as all copy at once: 3 MB of gradients, and 3 MB of weights."""
+    job = on_m2000(TIMED, ON_HOST)
+    cost = job.costs.host_update
+    assert (cost.gradients, cost.weights) == (4_000_000, 4_000_000)
+    assert (cost.write, cost.read) == (copying(3_000_000, OUTFEED), copying(3_000_000, INFEED))
+    assert cost.apply == copying(3_000_000, DRAIN) + copying(3_000_000, FILL)
+    assert job.costs.updates == {0: 0, 1: 0}
+    assert "are ignored" in job.notes[-1]
+    timeline = execute(job).timeline
+    out, back = timeline.rows(SpanKind.HOST_UPDATE)
+    assert set(timeline.ipu[[out, back]]) == {ALL_IPUS}
+    assert timeline.end[out] - timeline.start[out] == cost.write
+    assert timeline.start[back] - timeline.end[out] == cost.apply
+    assert timeline.end[back] - timeline.start[back] == cost.read
+    assert timeline.end[back] == timeline.end.max()
+    assert not len(timeline.rows(SpanKind.WEIGHT_UPDATE))
+    (wait,) = timeline.rows(SpanKind.HOST_WAIT)
+    assert (timeline.start[wait], timeline.end[wait]) == (timeline.end[out], timeline.start[back])
+
+
+def test_ipus_hold_no_state_of_the_optimizer_and_the_host_no_streaming_memory(on_m2000):
+    held = {}
+    for name, more in (("host", [ON_HOST]), ("ipu", [])):
+        footprint = on_m2000(LAYERS, *more).memory.footprint
+        held[name] = [dict(ipu.resident) for ipu in footprint.ipus]
+        assert not any(ipu.remote_bytes for ipu in footprint.ipus)
+    for ours, plain in zip(held["host"], held["ipu"], strict=True):
+        assert ours[Holder.STATE] == 0 < plain[Holder.STATE]
+        assert ours[Holder.PARAMETERS] == plain[Holder.PARAMETERS]
+        assert ours[Holder.ACCUMULATORS] == plain[Holder.ACCUMULATORS]
+
+
+def test_hosts_sum_up_what_they_have_from_ipus_before_they_update(on_m2000):
+    """Over the network gradients stay on the hosts; over links they go to the hosts behind the sum."""
+    hosts = ON_HOST, "system.host.count=2"
+    over_network, over_links = (
+        on_m2000(TIMED, *hosts, f"system.host.sum_over={way}").costs for way in ("network", "links")
+    )
+    assert over_network.host_sum.read == over_network.host_update.write == 0 < over_network.host_sum.write
+    assert over_links.host_update.write == copying(3_000_000, OUTFEED)
+    summed = execute(on_m2000(TIMED, *hosts)).timeline
+    (there,) = summed.rows(SpanKind.HOST_SUM)  # and nothing comes back but weights
+    assert summed.end[there] - summed.start[there] == over_network.host_sum.write
+    assert len(summed.rows(SpanKind.HOST_UPDATE)) == 1
+    assert summed.end.max() > execute(on_m2000(TIMED, ON_HOST)).timeline.end.max()
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["offload_weight_update_variables", "replicated_optimizer_state_sharding", "replicated_weight_sharding"],
+)
+def test_ipus_have_no_part_of_the_update(on_m2000, option):
+    remote = ON_HOST, "system.enable_remote_buffers=true", "system.auto_select_ipus=4"
+    with pytest.raises(ScenarioError, match=f"{option}: expected false or absent with variables_on_host"):
+        on_m2000(TIMED, *remote, f"pipeline.{option}=true")
+    assert not on_m2000(TIMED, *remote).program.offload.weight_update_variables
+
+
+def test_a_host_that_has_no_weights_to_send_ends_the_run(on_m2000):
+    """Its work is the end of the critical path: what IPUs do last is to wait for it."""
+    timeline = execute(
+        on_m2000(
+            TIMED.replace("parameter_bytes: 3 MB", "accumulator_bytes: 3 MB").replace("parameter_bytes: 1 MB, ", ""),
+            ON_HOST,
+        )
+    ).timeline
+    (wait,) = timeline.rows(SpanKind.HOST_WAIT)
+    work, sent, *_ = critical_path_of(timeline).rows[::-1]
+    assert timeline.end[wait] == timeline.end[work] == timeline.makespan_cycles
+    assert (timeline.kind[work], timeline.link[work]) == (SpanKind.HOST, HostTrack.VARIABLES)
+    assert timeline.kind[sent] == SpanKind.HOST_UPDATE
+    assert timeline.cause[wait] == timeline.cause[work] == sent
+
+
+def test_gradients_in_streaming_memory_come_to_the_ipu_before_they_go_to_any_host(on_m2000):
+    asked = "system.enable_remote_buffers=true", "pipeline.offload_gradient_accumulation_buffers=true"
+    job = on_m2000(TIMED, ON_HOST, *asked, "system.host.count=2", "system.auto_select_ipus=4")
+    (_, ending), *_ = [line.rsplit("; load", 1) for line in job.plan.listing().splitlines()]
+    assert [each.strip() for each in ending.split(";")][1:] == ["all-reduce", "host-sum", "host-update", "end"]
+    timeline = execute(job).timeline
+    loads = timeline.rows(SpanKind.REMOTE_LOAD)[-4:]
+    (there,) = timeline.rows(SpanKind.HOST_SUM)
+    assert set(timeline.ipu[loads]) == {0, 1, 2, 3}
+    assert timeline.end[loads].max() <= timeline.start[timeline.rows(SpanKind.ALL_REDUCE)] < timeline.start[there]
+
+
+def test_inference_has_no_update(on_m2000):
+    job = on_m2000(LAYERS, ON_HOST, "optimizer=none")
+    assert job.notes == ("variables_on_host will have no effect since this pipeline is in inference.",)
+    assert job.costs.host_update is None
+
+
+def test_the_trace_shows_the_hosts_work(on_m2000, read_perfetto):
+    trace = read_perfetto(gzip.decompress(trace_file(execute(on_m2000(TIMED, ON_HOST)))))
+    assert "variables" in {track[-1] for track in trace.tracks}
+    assert sum(each.name == "weight update on the host" for each in trace.slices) >= 2

@@ -1,4 +1,4 @@
-"""No bound of a plan is above its simulation: every cut of small models, under every use of memory."""
+"""Bounds of plans: none is above a simulation, for every cut of small models; and how a large model is cut in time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipusim.app.study.trial import try_request
+from ipusim.app.scenario.load import load_request
+from ipusim.app.study.full_pipeline import update_cycles
+from ipusim.app.study.trial import time_alone, try_request
 from ipusim.app.suggest.baseline import baseline_of
-from ipusim.app.suggest.budget import Budget
+from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.search_items import CompleteCut, OpenChoice
+from ipusim.app.suggest.suggestion import suggest
 from ipusim.base.cache import sharing
+from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.request.request import Request
 from tests.effort import sampled, seeds
+from tests.scenarios import SCENARIOS
 
 
 def drawn_model(draw: random.Random) -> Request:
@@ -122,3 +127,87 @@ def test_no_bound_of_a_plan_is_above_its_simulation(seed: int) -> None:
                 assert len(tighter.lower(part, trial.cycles + 1)[0]) == 1, (item.choice, cut, count)
             checked += 1
     assert checked, "no plan of the drawn model is accepted: draw others"
+
+
+@sharing
+def test_no_bound_is_above_a_run_whose_replicas_update_parts() -> None:
+    """Of PopART's sharded updates, with the state on chip or off: the bounds on the time and on the memory."""
+    host = {"host": {"framework": "popart"}, "maximum_cross_replica_sum_buffer_size": "all"}
+    layers = [{"name": f"d{number}", "type": "dense", "units": 4096} for number in range(4)]
+    request = Request.from_dict(
+        {
+            "system": {"name": "pod16", "auto_select_ipus": 8, **host},
+            "data": {"type": "synthetic", "shape": [4096], "classes": 4, "samples": 64},
+            "model": {"layers": [*layers, {"name": "loss", "type": "softmax_cross_entropy"}]},
+            "pipeline": {"splits": ["d2"], "micro_batch_size": 4, "gradient_accumulation_count": 8},
+            "optimizer": {"type": "lamb", "learning_rate": 0.1},
+            "numerics": "off",
+            "memory": "report",
+            "code_bytes": 0,
+        }
+    )
+    limits = Limits(
+        replicas=(2, 4), stages=(2,), schedules=("grouped",), sharding=("yes",), recompute=("no",), orders=("ZIGZAG",)
+    )
+    baseline, seen = baseline_of(request), set()
+    for item in laid_out(Search(baseline, limits, most=1, budget=Budget())):
+        units, cut, choice = item.cutter.units, (0, 2, len(item.cutter.units)), replace(item.choice, order="ZIGZAG")
+        job = assemble(time_alone(request, choice.changes(baseline, units, cut[:-1])))
+        offload = job.program.offload
+        assert offload.sharded_update
+        assert item.bound_under("ZIGZAG", cut) <= update_cycles(job)
+        if not offload.weight_update_variables:  # which takes streams too
+            assert 0 < item.cutter.bounds._updates[0, 2] <= job.costs.updates[choice.mapping[0]]
+        assert item.cutter.memory.bytes(np.array([cut]))[0] <= job.memory.fullest.bytes
+        seen.add((choice.replicas, offload.weight_update_variables))
+    assert seen == {(2, False), (2, True), (4, False), (4, True)}
+
+
+def deep_gpt() -> Request:
+    """Return a GPT of 24 blocks on 16 IPUs, whose stages can be cut in trillions of ways."""
+    block = "model.layers.2.layers"
+    widths = {"model.layers.tokens.output_dim": 1024, f"{block}.attention.layers.heads.num_heads": 16}
+    widths |= {f"{block}.feedforward.layers.{name}.units": units for name, units in (("up", 4096), ("down", 1024))}
+    words = ("data.vocabulary", "model.layers.tokens.input_dim", "model.layers.logits.units")
+    products = {"system.matmuls": {"poplar_options": {"availableMemoryProportion": 0.3}}}
+    splits = [f"attention{number}" for number in range(3, 24, 3)]
+    return load_request(SCENARIOS / "transformer_eight_ipus.yaml").replace(
+        {
+            **{"system.auto_select_ipus": 16, "numerics": "off", "memory": "report", "precision": "float16"},
+            **{"data.length": 512, "model.layers.2.repeat": 24, **widths, **dict.fromkeys(words, 50304), **products},
+            **{"pipeline.splits": splits, "pipeline.micro_batch_size": 1, "pipeline.gradient_accumulation_count": 32},
+        }
+    )
+
+
+DEEP = Limits(ipus=(16,), replicas=(1,), stages=(8, 16), schedules=("grouped",), recompute=("yes",), orders=("ZIGZAG",))
+
+
+def test_a_wide_search_is_no_worse_than_its_parts_after_as_much_work() -> None:
+    """Two replicas have the lower bounds: the cuts of their plans alone would take all of the work."""
+    request, work = deep_gpt(), 20_000
+    narrow, wide = (
+        suggest(request, limits, budget=Budget(work=work), runners_up=0).searched
+        for limits in (DEEP, replace(DEEP, replicas=(1, 2)))
+    )
+    assert (narrow.end_reason, wide.end_reason) == (f"the limit of {work} bounded cuts",) * 2
+    assert narrow.best is not None
+    assert wide.best is not None
+    assert wide.best <= narrow.best
+    assert wide.bounded > work  # cuts of attempts at good plans are counted too
+
+
+@sharing
+def test_few_cuts_are_bounded_between_two_looks_at_the_clock() -> None:
+    works: list[int] = []
+
+    def spend(work: int) -> None:
+        works.append(work)
+        if sum(works) > 60_000:
+            raise SearchEndedError
+
+    (item, *_) = laid_out(Search(baseline_of(deep_gpt()), DEEP, most=1, budget=Budget()))
+    cutter = item.cutter
+    with pytest.raises(SearchEndedError):
+        cutter.cuts_below(4 * cutter.bounds.least, 5000, spend)
+    assert max(works) < 50_000

@@ -7,7 +7,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
@@ -15,27 +14,16 @@ import ipusim
 from ipusim.analysis.fits import Fits
 from ipusim.app.render.fitted_tables import fit_table
 from ipusim.app.scenario.load import load_request
-from ipusim.app.study.full_pipeline import update_cycles
-from ipusim.app.study.trial import time_alone
-from ipusim.app.suggest.baseline import Baseline, baseline_of
-from ipusim.app.suggest.bounds import Bounds
+from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.budget import Budget, SearchEndedError
-from ipusim.app.suggest.choices import Choice, choices
-from ipusim.app.suggest.cuts import Cutter
-from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.limits import Limits
-from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.plan_table import plan_rows, plan_table
-from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
-from ipusim.app.suggest.together import together_under
 from ipusim.app.suggest.words import searched_lines, verdict
-from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
 from ipusim.base.units import parse_quantity
 from ipusim.pipeline.plan import Sync
-from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.request.request import Request
 from tests.effort import slowest
 from tests.scenarios import SCENARIOS
@@ -217,67 +205,6 @@ def gpipe(shape):
     assert "mine wants 16 micro-batches" in said
 
 
-@sharing
-def laid_out(request: Request, limits: Limits) -> list[tuple[Baseline, Choice, Layout, Search]]:
-    """Return every choice within ``limits`` that a Plan can be drawn of."""
-    baseline = baseline_of(request)
-    search = Search(baseline, limits, most=1, budget=Budget())
-    units = search.units(baseline.micro_batch_size)
-    drawn = ((choice, search._layouts.layout(choice, units)) for choice in choices(baseline, limits, units))
-    return [(baseline, choice, layout, search) for choice, layout in drawn if isinstance(layout, Layout)]
-
-
-def deep_gpt() -> Request:
-    """Return a GPT of 24 blocks on 16 IPUs, whose stages can be cut in trillions of ways."""
-    block = "model.layers.2.layers"
-    widths = {"model.layers.tokens.output_dim": 1024, f"{block}.attention.layers.heads.num_heads": 16}
-    widths |= {f"{block}.feedforward.layers.{name}.units": units for name, units in (("up", 4096), ("down", 1024))}
-    words = ("data.vocabulary", "model.layers.tokens.input_dim", "model.layers.logits.units")
-    products = {"system.matmuls": {"poplar_options": {"availableMemoryProportion": 0.3}}}
-    splits = [f"attention{number}" for number in range(3, 24, 3)]
-    return transformer().replace(
-        {
-            **{"system.auto_select_ipus": 16, "numerics": "off", "memory": "report", "precision": "float16"},
-            **{"data.length": 512, "model.layers.2.repeat": 24, **widths, **dict.fromkeys(words, 50304), **products},
-            **{"pipeline.splits": splits, "pipeline.micro_batch_size": 1, "pipeline.gradient_accumulation_count": 32},
-        }
-    )
-
-
-DEEP = Limits(ipus=(16,), replicas=(1,), stages=(8, 16), schedules=("grouped",), recompute=("yes",), orders=("ZIGZAG",))
-
-
-def test_a_wide_search_is_no_worse_than_its_parts_after_as_much_work() -> None:
-    """Two replicas have the lower bounds: the cuts of their plans alone would take all of the work."""
-    request, work = deep_gpt(), 20_000
-    narrow, wide = (
-        suggest(request, limits, budget=Budget(work=work), runners_up=0).searched
-        for limits in (DEEP, replace(DEEP, replicas=(1, 2)))
-    )
-    assert (narrow.end_reason, wide.end_reason) == (f"the limit of {work} bounded cuts",) * 2
-    assert narrow.best is not None
-    assert wide.best is not None
-    assert wide.best <= narrow.best
-    assert wide.bounded > work  # cuts of attempts at good plans are counted too
-
-
-def test_few_cuts_are_bounded_between_two_looks_at_the_clock() -> None:
-    works: list[int] = []
-
-    def spend(work: int) -> None:
-        works.append(work)
-        if sum(works) > 60_000:
-            raise SearchEndedError
-
-    _, _, layout, search = next(iter(laid_out(deep_gpt(), DEEP)))
-    units = search.units(1)
-    memory = memory_bound(units, layout, None, 0)
-    cutter = Cutter(units, Bounds(units, layout), memory)
-    with pytest.raises(SearchEndedError):
-        cutter.cuts_below(4 * cutter.bounds.least, 5000, spend)
-    assert max(works) < 50_000
-
-
 def test_a_given_plan_that_a_limited_search_finds_again_is_kept() -> None:
     found = suggest(equal_stages("grouped"), Limits(replicas=(1,)))
     assert next(verdict(found)) == (
@@ -456,36 +383,3 @@ def test_where_nothing_fits_the_option_is_named_with_which_the_given_plan_does()
     assert found.why_none.endswith(
         "The given plan fits with optimizer state and update on the host: --set pipeline.variables_on_host=true"
     )
-
-
-def test_no_bound_is_above_a_run_whose_replicas_update_parts() -> None:
-    """Of PopART's sharded updates, with the state on chip or off: the bounds on the time and on the memory."""
-    host = {"host": {"framework": "popart"}, "maximum_cross_replica_sum_buffer_size": "all"}
-    request = dense(
-        4,
-        4096,
-        system={"name": "pod16", "auto_select_ipus": 8, **host},
-        pipeline={"splits": ["d2"], "micro_batch_size": 4, "gradient_accumulation_count": 8},
-        optimizer={"type": "lamb", "learning_rate": 0.1},
-        training=True,
-        memory="report",
-        code_bytes=0,
-    )
-    limits = Limits(replicas=(2, 4), stages=(2,), schedules=("grouped",), sharding=("yes",), recompute=("no",))
-    seen = set()
-    for baseline, choice, layout, search in laid_out(request, limits):
-        units, cuts = search.units(choice.micro_batch_size), (0, 2)
-        job = assemble(time_alone(baseline.request, choice.changes(baseline, units, cuts)))
-        offload = job.program.offload
-        assert layout.offload == offload
-        assert offload.sharded_update
-        cut = np.array([(*cuts, len(units))])
-        together = together_under(layout, units, cut[0].tolist())
-        bounds = Bounds(units, layout)
-        assert bounds.cycles(cut)[0] + together <= update_cycles(job)
-        if not offload.weight_update_variables:  # which takes streams too
-            assert 0 < bounds._updates[0, 2] <= job.costs.updates[choice.mapping[0]]
-        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0)
-        assert memory.bytes(cut)[0] <= job.memory.fullest.bytes
-        seen.add((choice.replicas, offload.weight_update_variables))
-    assert seen == {(2, False), (2, True), (4, False), (4, True)}

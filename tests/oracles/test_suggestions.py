@@ -237,15 +237,6 @@ def test_no_option_of_the_given_plan_goes_without_a_word(tmp_path: Path) -> None
     assert "splits: [dense64] # in place of stages: the most even stages that fit, copies included" in lines
 
 
-def test_overrides_are_written_as_well(tmp_path: Path) -> None:
-    scenario, changes = SCENARIOS / "digits_training.yaml", ["pipeline.micro_batch_size=8"]
-    found = suggest(digits(*changes), Limits(stages=(2,), schedules=("grouped",), recompute=("no",)), runners_up=0)
-    write_suggested(found, scenario, changes, tmp_path / "out.yaml")
-    job = load_job(tmp_path / "out.yaml", ["numerics=off"])
-    assert job.program.micro_batch_size == 8
-    assert execute(job).summary.execution_cycles == found.trial.cycles
-
-
 @pytest.mark.parametrize("serialized", [1, 4])
 def test_what_a_ceiling_is_made_of_does_not_depend_on_how_many_micro_batches_are_laid_out(serialized: int) -> None:
     """Of 4,000 micro-batches a run of time alone lays out some dozen."""

@@ -252,17 +252,6 @@ def test_callbacks_are_tf_keras_own():
     _weights_are_equal(ours[2], expected[2])
 
 
-def test_weights_are_saved_and_loaded(tmp_path):
-    x, y = _vectors()
-    model = build(_mlp, Placed())
-    model.fit(x, y, BATCH, verbose=0)
-    for name in ("weights.h5", "checkpoint"):
-        model.save_weights(tmp_path / name)
-        other = build(_mlp, Placed())
-        other.load_weights(tmp_path / name)
-        np.testing.assert_array_equal(other.predict(x, verbose=0), model.predict(x, verbose=0))
-
-
 def test_single_batches_are_executed():
     x, y = _vectors()
     models = [build(_mlp, placed) for placed in (Placed(), None)]

@@ -26,12 +26,16 @@ pytestmark = pytest.mark.usefixtures("tf")
 #: Losses of float32: to a part in 100,000, and to two units in the last place of the sums that they are logarithms of.
 CLOSE = {"rtol": 1e-5, "atol": 3e-7}
 
+#: Scores of ten classes and their loss, behind all others.
+LAST = [
+    {"name": "last", "type": "dense", "units": 10},
+    {"name": "loss", "type": "softmax_cross_entropy"},
+]
 DENSE = [
     {"name": "flat", "type": "flatten"},
     {"name": "first", "type": "dense", "units": 24, "activation": "tanh"},
     {"name": "second", "type": "dense", "units": 16, "activation": "sigmoid", "use_bias": False},
-    {"name": "last", "type": "dense", "units": 10},
-    {"name": "loss", "type": "softmax_cross_entropy"},
+    *LAST,
 ]
 CNN = [
     {"name": "first", "type": "conv2d", "filters": 8, "kernel_size": [3, 3], "padding": "same", "activation": "relu"},
@@ -40,8 +44,7 @@ CNN = [
     {"name": "third", "type": "conv2d", "filters": 8, "kernel_size": [1, 1], "use_bias": False},
     {"name": "mean", "type": "average_pool2d"},
     {"name": "flat", "type": "flatten"},
-    {"name": "last", "type": "dense", "units": 10},
-    {"name": "loss", "type": "softmax_cross_entropy"},
+    *LAST,
 ]
 BATCH_NORM = [
     {"name": "conv", "type": "conv2d", "filters": 8, "kernel_size": [3, 3], "padding": "same", "use_bias": False},
@@ -50,27 +53,21 @@ BATCH_NORM = [
     {"name": "again", "type": "conv2d", "filters": 8, "kernel_size": [3, 3]},
     {"name": "other", "type": "batch_norm"},
     {"name": "flat", "type": "flatten"},
-    {"name": "last", "type": "dense", "units": 10},
-    {"name": "loss", "type": "softmax_cross_entropy"},
+    *LAST,
 ]
-LSTM = [
+TWO_LSTMS = [
+    {"name": "steps", "type": "lstm", "units": 7, "return_sequences": True},
     {"name": "lstm", "type": "lstm", "units": 12},
-    {"name": "last", "type": "dense", "units": 10},
-    {"name": "loss", "type": "softmax_cross_entropy"},
-]
-TWO_LSTMS = [{"name": "steps", "type": "lstm", "units": 7, "return_sequences": True}, *LSTM]
-GRU = [
-    {"name": "gru", "type": "gru", "units": 12},
-    {"name": "last", "type": "dense", "units": 10},
-    {"name": "loss", "type": "softmax_cross_entropy"},
+    *LAST,
 ]
 THREE_GRUS = [
     {"name": "steps", "type": "gru", "units": 7, "return_sequences": True, "reset_after": False},
     {"name": "wide", "type": "gru", "units": 5, "return_sequences": True},
-    *GRU,
+    {"name": "gru", "type": "gru", "units": 12},
+    *LAST,
 ]
 #: The cell of TensorFlow 1 has other variables than a scenario's layer, and so another weight update.
-GRU_CELL = [{"name": "cell", "type": "gru", "units": 7, "reset_after": False}, *GRU[1:]]
+GRU_CELL = [{"name": "cell", "type": "gru", "units": 7, "reset_after": False}, *LAST]
 #: Group normalisation of Keras and written out, instance normalisation, batch and layer normalisation of Keras.
 NORMS = [
     {"name": "conv", "type": "conv2d", "filters": 12, "kernel_size": [3, 3], "use_bias": False},
@@ -85,16 +82,14 @@ NORMS = [
     {"name": "batch", "type": "batch_norm"},
     {"name": "middle", "type": "dense", "units": 9},
     {"name": "keras_layer", "type": "layer_norm"},
-    {"name": "last", "type": "dense", "units": 10},
-    {"name": "loss", "type": "softmax_cross_entropy"},
+    *LAST,
 ]
 ATTENTION = [
     {"name": "embed", "type": "dense", "units": 16},
     {"name": "heads", "type": "multi_head_attention", "num_heads": 2, "split_qkv": True},
     {"name": "norm", "type": "layer_norm"},
     {"name": "flat", "type": "flatten"},
-    {"name": "last", "type": "dense", "units": 10},
-    {"name": "loss", "type": "softmax_cross_entropy"},
+    *LAST,
 ]
 CAUSAL = [{**layer, "causal": True} if layer["name"] == "heads" else layer for layer in ATTENTION]
 #: Encoder layers of BERT with normalisations behind the sums, and scores of all tokens of a vocabulary.

@@ -1,10 +1,14 @@
 """The parts of a run's time, waits in its ramps and in main, and stragglers: closed forms, and spans one by one."""
 
+import math
 from collections import defaultdict
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from ipusim.app.explain.stragglers import stragglers
 from ipusim.pipeline.plan import Sync
@@ -18,14 +22,15 @@ from ipusim.schedules import registry
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
-from tests.effort import draws_everything, sampled
+from reports.bubbles_page import FORMS, Case, per_micro_batch, request_of, simulate, with_copies
+from tests.effort import draws_everything, runs_slowest, sampled, slowest
 from tests.properties.test_waterfall import odd_job
 from tests.scenarios import job_from, run
-from tests.schedules import goes_around, is_a_v, mapping_of
+from tests.schedules import FREE, goes_around, is_a_v, mapping_of, multiple_of
 
 FORWARD, BACKWARD, COUNT = 100, 200, 16
 #: Cycles of fill and drain with gaps in main, of p equal stages, each on an IPU, under the schedules whose closed form
-#: does not depend on how IPUs wait for each other, by p; those of others are in test_bubbles.
+#: does not depend on how IPUs wait for each other, by p; those of others are ``FORMS``.
 WAITS = {
     "grouped": lambda p: (p - 1) * (FORWARD + BACKWARD),
     "popart": lambda p: (p - 1) * (FORWARD + BACKWARD),
@@ -248,18 +253,14 @@ def disturbed(*disturbances, stages=4, system=None):
     return of(assemble(Request.from_dict(data | {"pipeline": {"gradient_accumulation_count": 24, "stages": named}})))
 
 
-def test_a_disturbed_ipu_is_the_slowest():
-    found = disturbed({"ipu": 1, "slower": 2})
-    assert found.slowest == (1,)
-    assert found.by_ipu[1] == found.by_type["disturbances"] == found.slowdown > 1.1
-    assert [found.by_ipu[ipu] for ipu in (0, 2, 3)] == [1.0] * 3
-    assert (found.share_of_slowest, found.share_of_last) == (1.0, 0.0)
+@pytest.mark.parametrize("ipu", [1, 3])
+def test_a_disturbed_ipu_is_the_slowest_and_the_last_stage_is_where_it_is_on_that(ipu):
+    found = disturbed({"ipu": ipu, "slower": 2})
+    assert found.slowest == (ipu,)
+    assert found.by_ipu[ipu] == found.by_type["disturbances"] == found.slowdown > 1.1
+    assert [found.by_ipu[other] for other in range(4) if other != ipu] == [1.0] * 3
+    assert (found.share_of_slowest, found.share_of_last) == (1.0, float(ipu == 3))
     assert "the run straggles" in next(found.words())
-
-
-def test_an_ipu_of_the_last_stage_alone_is_the_last_stage():
-    found = disturbed({"ipu": 3, "slower": 2})
-    assert (found.slowest, found.share_of_slowest, found.share_of_last) == ((3,), 1.0, 1.0)
 
 
 def test_jitter_of_all_ipus_is_that_of_each():
@@ -271,3 +272,53 @@ def test_jitter_of_all_ipus_is_that_of_each():
 def test_a_worker_is_an_ipu_of_each_replica():
     found = disturbed({"ipu": 3, "slower": 2}, system={"name": "m2000", "auto_select_ipus": 4}, stages=2)
     assert "if the slowest IPUs (IPU 1 of each replica) were not slow (M_W)" in [*found.words()][1]
+
+
+TIMES = st.integers(1, 9).map(lambda cycles: 100 * cycles)
+
+
+@sampled(2)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.schedule)
+@settings(max_examples=30 if draws_everything() else 3, deadline=None)
+@given(data=st.data())
+def test_what_an_ipu_waits_and_keeps_is_what_its_form_says(form, data):
+    sizes = st.integers(2, 9) | st.sampled_from([12, 16])
+    ipus = data.draw(sizes.map(lambda ipus: ipus - ipus % 2 if form.only_even else ipus))
+    multiple = math.lcm(ipus, multiple_of(form.schedule, ipus * form.per_ipu, ipus))
+    count = multiple * data.draw(st.integers(2 * ipus // multiple, 4 * ipus // multiple))
+    if form.schedule == "interleaved_1f1b":  # as many groups, which may be larger
+        groups = count // ipus
+        count += groups * data.draw(st.integers(0, (ipus - 1) // groups))
+    forward = data.draw(TIMES)
+    equal = form.only_equal or data.draw(st.booleans())
+    first, second = (forward, forward) if equal else (data.draw(TIMES), data.draw(TIMES))
+    case = Case(ipus, count, forward, first, second)
+    assume(form.holds(case))
+    wait, kept = simulate(case, form.schedule, form.per_ipu)
+    assert wait == form.wait(case)
+    parts = execute(assemble(request_of(case, form.schedule, form.per_ipu))).summary.waterfall.cycles
+    assert parts[TimePart.FILL_AND_DRAIN] + parts[TimePart.GAPS_IN_MAIN] == wait
+    if case.equal:
+        assert kept == form.kept(case)
+
+
+def test_every_schedule_of_the_gpu_world_and_grouped_have_their_forms():
+    assert {form.schedule for form in FORMS} == {"grouped", *(name for name in names() if name in FREE)}
+
+
+@sampled(2)
+@pytest.mark.parametrize(
+    ("schedule", "slack", "copies"),
+    [  # with slack the slowest loop is another one from 150 cycles on
+        pytest.param(*schedule, copies, marks=() if copies in default else slowest)
+        for *schedule, default in (("1f1b", 1, (0, 151, 400)), ("eager_1f1b", 2, (0, 149, 151, 400)))
+        for copies in (0, 1, 60, 149, 151, 400)
+    ],
+)
+def test_a_micro_batch_takes_what_the_slowest_loop_of_neighbours_does(schedule, slack, copies):
+    for ipus in (2, 3, 5) if runs_slowest() else (2, 5):
+        rounds = math.lcm(*(further * slack + 1 for further in range(ipus)))  # whole rounds of any of the loops
+        case = Case(ipus, 10, 100, 100, 100)
+        longer = case._replace(count=case.count + rounds)
+        more = with_copies(longer, schedule, copies) - with_copies(case, schedule, copies)
+        assert Fraction(more, rounds) == per_micro_batch(case, copies, slack)

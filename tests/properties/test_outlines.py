@@ -20,7 +20,7 @@ from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.stash import measured_bytes, outlined_bytes, saved_bytes
 from tests.effort import draws_everything, sampled
-from tests.oracles.test_model_layers_gradients import LAYERS
+from tests.oracles.test_model_layers import LAYERS
 from tests.properties.test_backward_halves import workloads
 
 
