@@ -78,7 +78,7 @@ def change(package):
 def test_it_runs_and_is_named_wherever_a_mode_is(changed):
     assert " in patient" in changed.ipusim("run", "s.yaml", "--out", "out")
     summary = json.loads((changed.place / "out" / "summary.json").read_text())
-    assert summary["sync"] == "patient"
+    assert (summary["sync"], summary["time_steps"]) == ("patient", None)
     assert "patient" in changed.ipusim("check", "s.yaml")
 
 

@@ -281,6 +281,8 @@ def test_micro_batches_in_segments_count_once(tmp_path):
     changes = ("--set", "pipeline.schedule=seq_1f1b", "--set", "pipeline.segments=3")
     done = answer("check", ROOT / "scenarios" / "gpu_schedules.yaml", *changes, cwd=tmp_path)
     assert "4 stages, seq_1f1b in point-to-point, 8 micro-batches per weight update" in " ".join(done.split())
+    planned = answer("schedule", "seq_1f1b", "--stages", 2, "--count", 3)
+    assert planned.startswith("seq_1f1b training, stages on IPUs 0, 1, count 3 in 2 segments\n")
 
 
 def test_a_link_to_nothing_is_not_offered_for_itself(tmp_path):

@@ -57,6 +57,13 @@ def measured_alone():
     return Validation(rows, products.MEASURED_ON, True, (), read_benchmarks())
 
 
+def test_products_and_micro_benchmarks_are_printed_in_tables():
+    assert [each.title for each in measured_alone().printout() if not isinstance(each, str)] == [
+        *("Dense products, measured and modelled", "Absolute errors", "Rates of the planner"),
+        "Micro-benchmarks, published and simulated",
+    ]
+
+
 def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch):
     """But pages of all that is published, which are below."""
     monkeypatch.setattr(Picture, "draw", lambda self: b"drawn in tests of their own")

@@ -82,6 +82,8 @@ def test_csv_is_the_same_in_both_sync_modes_and_reads_back(tmp_path):
     right = ipusim("schedule", "interleaved_1f1b", *words)
     assert again.stdout == right.stdout.replace("interleaved_1f1b", "mine.csv")
     assert ipusim("schedule", "mine.csv", "--stages", 4, "--as", "torch", cwd=tmp_path).stdout == text
+    (tmp_path / "mine.csv").write_text("0F0\n,1F0\n")
+    assert answer("schedule", "mine.csv", cwd=tmp_path).startswith("mine.csv inference, stages on IPUs 0, 1, count 1\n")
 
 
 def test_a_python_file(tmp_path):

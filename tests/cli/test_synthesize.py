@@ -108,9 +108,9 @@ def test_a_limit_of_micro_batches_holds(folder):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            ["--memory", "0 micro-batches"],
-            "--memory: expected a whole number of micro-batches from 1 up, got '0 micro-batches'",
+        *(
+            (["--memory", text], f"--memory: expected a whole number of micro-batches from 1 up, got '{text}'")
+            for text in ("0 micro-batches", "two micro-batches")
         ),
         (["--memory", "4 micro-batches,1 MiB"], "--memory: expected bytes in one of "),
         (["--seconds", "0"], "--seconds: expected a time above 0, got 0"),

@@ -516,6 +516,7 @@ def test_own_rows_are_held_without_fitting_anything(tmp_path):
     done = answer("validate", "--rows", str(rows), "--out", str(tmp_path / "out"), columns="")
     assert done.startswith("Throughputs of whole trainings: 2, ")
     assert "Nothing was fitted to these rows." in done
+    assert "Errors of throughputs" in done
     assert "Dense products" not in done
     assert sorted(each.name for each in (tmp_path / "out").glob("t*")) == ["throughputs.csv", "throughputs.png"]
     written = list(csv.DictReader(io.StringIO((tmp_path / "out" / "throughputs.csv").read_text())))

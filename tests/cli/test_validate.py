@@ -34,6 +34,9 @@ def test_a_folder_gets_all_tables_and_pictures(tmp_path, monkeypatch, validate):
     assert done.stdout.rstrip().endswith(
         "out: products.csv, products.png, throughputs.csv, throughputs.png, micro_benchmarks.csv"
     )
+    printed = [*validate.found.printout()]
+    assert validate.found.fitted_rates in printed
+    assert validate.found.sensitivities in printed
     with (tmp_path / "out" / "micro_benchmarks.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["unit"] for row in rows} == {"us", "ms", "GB/s", "cycles"}
