@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.estimators.predictions import chosen_of
 from ipusim.ipu.runtime.recording import Recorder, recording
 from tests.effort import sampled
 from tests.programs import configured, hosted_names
@@ -281,6 +282,18 @@ def test_evaluation_and_predictions_are_those_of_the_unsplit_model(kind, replica
     np.testing.assert_allclose([each["logits"] for each in predicted], logits.reshape(-1, 3), rtol=2e-5, atol=1e-6)
     batches = found.predict(features, predict_keys=["classes"], yield_single_examples=False, num_predictions=2)
     assert [each.keys() for each in batches] == [{"classes"}, {"classes"}]
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "told"),
+    [
+        *((keys, TypeError, "^predict_keys: expected a list of names, got ") for keys in ("classes", [5])),
+        (["none"], ProgramError, "^Expected to run at least one output from "),
+    ],
+)
+def test_predict_keys_are_names_of_predictions(keys, error, told):
+    with pytest.raises(error, match=told):
+        chosen_of({"classes": 1, "logits": 2}, keys)
 
 
 def test_metrics_on_the_host_are_those_on_the_ipu(tmp_path):
