@@ -78,6 +78,13 @@ def test_lamb_takes_a_ratio_of_one_where_a_norm_is_zero():
     np.testing.assert_array_equal(still["a/b"], np.ones(2))
 
 
+def test_ftrl_divides_what_passes_l1_by_its_curvature():
+    optimizer = Ftrl(RATE, l1=0.2, l2=0.1, beta=0.3)
+    parameters, _ = trained(optimizer, {"a/W": np.zeros(2)}, [{"a/W": np.array([0.3, 0.05])}])
+    right = -(0.3 - 0.2) / ((np.sqrt(0.1 + 0.3**2) + 0.3) / RATE + 2 * 0.1)
+    np.testing.assert_allclose(parameters["a/W"], [right, 0], rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", [Adam, LAMB])
 def test_parameters_are_excluded_from_weight_decay_by_name(kind):
     start, gradients = case()
@@ -202,6 +209,7 @@ def test_gradient_map_by_hand():
     np.testing.assert_allclose(GradientMap(clip_by_norm=1)(gradient, variable), [0.6, -0.8], rtol=1e-15)
     np.testing.assert_array_equal(GradientMap(clip_by_value=3.5)(gradient, variable), [3, -3.5])
     np.testing.assert_array_equal(GradientMap(decay=0.1)(gradient, variable), [4, -4])
+    assert GradientMap(decay=0.1)(*np.ones((2, 1), np.float32)).dtype == np.float32
     # Decay first, then the value, then the norm.
     np.testing.assert_allclose(GradientMap(0.1, 3.0, 1.0)(gradient, variable), np.array([1, -1]) / np.sqrt(2))
     np.testing.assert_array_equal(gradient, [3, -4])

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.products import add_product
 
 
@@ -44,3 +45,12 @@ def test_a_wider_total_takes_products_of_narrow_arrays():
     total = np.array([[2.0**40]])
     add_product(total, left, right)
     assert total.tolist() == [[2.0**40 + 30]]
+
+
+def test_a_serialized_kernel_adds_its_gradients_to_what_is_there():
+    dense, rng = Dense(4, serialization_factor=2), np.random.default_rng(1)
+    parameters = dense.initial_parameters((6,), rng, np.float64)
+    rest, totals = (np.ones((8, 6)), np.ones((8, 4))), {name: np.ones_like(array) for name, array in parameters.items()}
+    dense.add_weight_gradients(parameters, rest, totals)
+    for name, gradient in dense.backward_weights(parameters, rest).items():
+        np.testing.assert_array_equal(totals[name], 1 + gradient)

@@ -15,7 +15,7 @@ pipeline:
   gradient_accumulation_count: 4
   stages:
     - {name: a, forward: 10, backward: 21, stash_bytes: 5 B}
-    - {name: b, forward: 10, backward: 20, backward_input: 13, backward_weights: 14, rest_bytes: 3 B}
+    - {name: b, forward: 10, backward: 20, backward_input: 13, backward_weights: 14, stash_bytes: 5 B, rest_bytes: 0 B}
 """
 TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
 
@@ -23,7 +23,7 @@ TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
 def test_stages_known_by_their_cost(load):
     a, b = load(TIMED).program.stages
     assert (a.halves, a.between_halves_bytes) == ((11, 10), 5)
-    assert (b.halves, b.between_halves_bytes) == ((13, 14), 3)
+    assert (b.halves, b.between_halves_bytes) == ((13, 14), 0)
     assert (a.backward, b.backward) == (21, 20)
 
 

@@ -13,6 +13,7 @@ from tests.scenarios import SCENARIOS
         ("optimizer.learning_rate='0,01'", "got '0,01'; did you mean 0.01?"),
         ("optimizer.learning_rate='0.01'", "got '0.01'; did you mean 0.01, without quotes?"),
         ("optimizer.learning_rate=1 %", "got '1 %'; did you mean 0.01?"),
+        ("optimizer.learning_rate=2,5%", "got '2,5%'; did you mean 0.025?"),
         ("optimizer.learning_rate=much", "got 'much'"),
         ("steps='10'", "got '10'; did you mean 10, without quotes?"),
         ("steps='1,024'", "got '1,024'; did you mean 1024?"),

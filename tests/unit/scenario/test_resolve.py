@@ -106,6 +106,11 @@ def test_every_key_of_system_reaches_the_hardware(load):
     )
 
 
+def test_sharding_is_no_pipeline_to_auto_selection(load):
+    orders = [load(TRAINING, f"pipeline.schedule={name}").system.selection_order for name in ("grouped", "sharded")]
+    assert orders == ["SNAKE", "ZIGZAG"]
+
+
 def test_counts_feeds_and_repeats(load):
     overrides = [
         "name=other",

@@ -23,6 +23,7 @@ def test_stages_go_round_the_ipus(load, virtual, mapping, ramp):
     """The ramps of interleaved 1F1B are as many passes of one stage as there are further IPUs."""
     job = load(SCENARIO + STAGES, f"pipeline.virtual_stages={virtual}")
     assert (job.program.shape.mapping, execute(job).summary.makespan_cycles) == (mapping, (8 * virtual + ramp) * 30)
+    assert job.system.count == max(mapping) + 1
     listed = load(SCENARIO + STAGES, f"pipeline.device_mapping={list(mapping)}")
     assert listed.plan == job.plan
     both = load(SCENARIO + STAGES, f"pipeline.virtual_stages={virtual}", f"pipeline.device_mapping={list(mapping)}")
@@ -64,6 +65,11 @@ def test_gpipe_names_neighbouring_stages_that_run_one_after_the_other(load):
             "virtual_stages",
             "expected no virtual stages with concurrent stages, got both: give device_mapping",
         ),
+        (
+            ["pipeline.virtual_stages=2", "pipeline.stages.7=[{name: a, forward: 1}, {name: b, forward: 1}]"],
+            "virtual_stages",
+            "expected no virtual stages with concurrent stages, got both: give device_mapping",
+        ),
         (["pipeline.virtual_stages=0"], "virtual_stages", "expected a whole number from 1 to 256, got 0"),
         (["pipeline.device_mapping=w"], "device_mapping", "expected v, got 'w'"),
         (
@@ -78,6 +84,11 @@ def test_what_does_not_go_round_and_what_is_no_v_is_refused(load, overrides, key
     with pytest.raises(ScenarioError) as caught:
         load(SCENARIO + STAGES, *overrides)
     assert [(each.key, each.text) for each in caught.value.problems] == [(f"pipeline.{key}", text)]
+
+
+def test_a_device_holds_the_ipus_and_not_the_stages(load):
+    with pytest.raises(ScenarioError, match="expected a device of 4 IPUs for 8 stages, got a device of 2"):
+        load(SCENARIO + STAGES, "pipeline.virtual_stages=2", "system.auto_select_ipus=2")
 
 
 def test_a_v_is_said_by_its_letter_and_is_where_its_schedule_runs(load):

@@ -25,7 +25,10 @@ FOUR = (0, 1, 2, 3)
 
 @pytest.mark.parametrize(
     ("mapping", "right"),
-    [((0, 1, 2, 0, 0, 2, 1, 0), (0, 2)), ((0, 1, 2, 3, 3, 2, 1, 0), (0, 2, 4, 6)), ((0, 1, 2, 1, 0, 1), (0, 1))],
+    [
+        *(((0, 1, 2, 0, 0, 2, 1, 0), (0, 2)), ((0, 1, 2, 3, 3, 2, 1, 0), (0, 2, 4, 6))),
+        *(((0, 1, 2, 1, 0, 1), (0, 1)), ((0, 1, 2, 0), (0, 2))),
+    ],
 )
 def test_offsets_of_interleaved_inference_on_ipus_with_several_stages(mapping, right):
     assert offsets(PlanShape(mapping=mapping, micro_batches=1, training=False)) == right

@@ -127,6 +127,10 @@ FOLLOW = ': waits follow from the passes here; leave it out, as format="compute_
             ", row 1, column 1: expected '0SEND_F0' after its pass F0.0 in row 1",
         ),
         (
+            "1RECV_F0,0F0,0SEND_F0\n1F0",
+            ", row 1, column 1: expected '1RECV_F0' before its pass F1.0 in row 2",
+        ),
+        (
             "0F0,0SEND_F0\n1F0,1RECV_F0",
             ", row 2, column 2: expected '1RECV_F0' before its pass F1.0 in row 2",
         ),

@@ -214,7 +214,7 @@ def test_an_error_of_a_users_code_is_met_again(tmp_path):
 
 
 def test_a_journal_of_refusals_alone_does_not_stay(tmp_path):
-    with pytest.raises(RequestError), journal_in(tmp_path) as journal:
+    with pytest.raises(RequestError, match="but it is 7"), journal_in(tmp_path) as journal:
         swept(FOUR, {COUNT: [7, 9]}, journal=journal)
     assert not file_in(tmp_path).exists()
 
@@ -311,9 +311,12 @@ def test_a_damaged_line_is_told_and_forgotten_and_the_others_stay(tmp_path, jour
         ("memory", True),
         ("memory", "perhaps"),
         ("figures", {}),
+        ("figures", []),
         ("figures", {**FIGURES, "efficiency": 0.5}),
         ("message", "no"),
+        ("message", None),
         ("is_refusal", True),
+        ("is_refusal", 0),
         ("mean_loss", "0"),
         ("peak", 1e3),
     ],
