@@ -66,7 +66,7 @@ def job_of(
     ]
     asked = {"schedule": schedule, "gradient_accumulation_count": count, "repeat_count": executions}
     asked |= {"device_mapping": list(mapping), "stages": stages, **pipeline}
-    data = {"system": {"name": system, "auto_select_ipus": max(mapping) + 1}, "pipeline": asked}
+    data = {"system": {"name": system, "auto_select_ipus": 1 << max(mapping).bit_length()}, "pipeline": asked}
     return job_from(data | ({"training": False} if inference else {}))
 
 
