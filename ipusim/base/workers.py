@@ -68,8 +68,8 @@ def side_by_side(
 def _loky_errors_unprinted() -> Iterator[None]:
     """Print no KeyError of the thread that manages loky's workers, for which the end of a pool waits.
 
-    The thread ends with this error if it begins a call that was submitted just before the end: by then it has killed
-    the workers and dropped their calls.
+    The thread ends with this error if it begins a call that was submitted just before the end. All workers are killed
+    at that time, and the call is no longer in the thread's table.
     """
     before = threading.excepthook
 

@@ -1,6 +1,6 @@
 """Compare measured dense products with the planner's model: errors as sentence, tables, CSV and picture.
 
-The planner splits products over an IPU's tiles and estimates cycles.
+The planner splits a product over the tiles of an IPU and estimates its cycles.
 """
 
 from __future__ import annotations

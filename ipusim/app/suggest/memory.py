@@ -130,7 +130,7 @@ class MemoryBound:
     def _can_complete(self, cuts: Table, room: Table, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return a mask of cuts whose remaining stages can reach the last unit.
 
-        Each stage ends as late as any begin up to the latest end of the stage before allows.
+        A stage may begin anywhere up to the latest end of the previous stage, and ends as late as memory allows.
         """
         count, stages, size = cuts.shape[1] - 1, len(self.mapping), allowed.shape[-1]
         ipus = sorted(self.live)

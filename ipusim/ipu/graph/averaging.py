@@ -34,7 +34,7 @@ class Averaging:
     Attributes:
         names: shared names of variables with averaged gradients.
         gradient_part: part that computes the gradients to average, from the accumulated gradients of all variables.
-        update_part: remaining update; inputs are averages, followed by accumulated gradients.
+        update_part: remaining update; inputs are the averages, followed by the accumulated gradients.
     """
 
     names: tuple[str, ...]

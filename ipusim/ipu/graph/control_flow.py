@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel
 
-#: Returns a called function, an :class:`~ipusim.ipu.graph.executable.Executable`, by name.
-Bodies = Callable[[str], Any]
+
+class Body(Protocol):
+    """A function called by a node."""
+
+    def run(self, invocation: Any, values: Iterable[Any]) -> list[Any]:
+        """Return the function's results for given arguments."""
+
+
+#: Returns a called function by name.
+Bodies = Callable[[str], Body]
 #: Makes the kernel of a node with bodies; a kernel is the NumPy function of a node. The kernel's first argument is the
 #: invocation, which is the context of a run.
 ControlMaker = Callable[[Node, Bodies], Kernel]

@@ -33,7 +33,7 @@ _FORWARDING_TYPES: Final = frozenset(
 
 
 def scope_text(number: int, name: str) -> str:
-    """Return the attribute value for a block's nodes."""
+    """Return the attribute value for nodes of a block."""
     return f"{number}{_SEPARATOR}{name}"
 
 
@@ -117,7 +117,7 @@ class HostCalls:
         outputs: Iterable[Output],
         price: Callable[[list[ObservedNode]], tuple[Work, ...]],
     ) -> tuple[models.HostCall, ...]:
-        """Return a pass's host calls in order; ask for the forward pass first.
+        """Return the host calls of a pass in order; ask for the forward pass first.
 
         Args:
             nodes: observed nodes of the pass.

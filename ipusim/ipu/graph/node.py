@@ -56,7 +56,7 @@ class Node:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Names of nodes that run before this node, by inputs or by control edges."""
+        """Names of direct predecessors along data edges and control edges."""
         return (*(tensor.node for tensor in self.inputs), *self.controls)
 
     @property
@@ -82,7 +82,7 @@ class Graph:
 
 
 def reach(start: Iterable[T], neighbours: Callable[[T], Iterable[T]]) -> set[T]:
-    """Return the items of ``start`` with all items that their neighbours, and neighbours of neighbours, lead to."""
+    """Return ``start`` and every item reachable from ``start`` through ``neighbours``."""
     result = set(start)
     work = list(result)
     while work:
@@ -93,7 +93,7 @@ def reach(start: Iterable[T], neighbours: Callable[[T], Iterable[T]]) -> set[T]:
 
 
 def source_of(nodes: Mapping[str, Node], tensor: Output, types: Container[str]) -> Output:
-    """Return a tensor's source, skipping nodes of some types, which forward their first input."""
+    """Return a tensor's source behind all nodes of given types; such nodes forward their first input."""
     node = nodes.get(tensor.node)
     while node is not None and node.type in types:
         tensor = node.inputs[0]

@@ -142,12 +142,12 @@ def handle_name(handle: Any, variable_name: str = "variable") -> str:
 
 
 def read_handle(handle: Any) -> np.ndarray[Any, Any]:
-    """Return the value of a variable of TensorFlow 2."""
+    """Read a TensorFlow 2 variable."""
     return np.asarray(tf.raw_ops.ReadVariableOp(resource=handle, dtype=_dtype_of_handle(handle)).numpy())
 
 
 def assign_handle(handle: Any, value: Any) -> None:
-    """Assign a value to a variable of TensorFlow 2."""
+    """Assign a new value to a TensorFlow 2 variable."""
     tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(value, _dtype_of_handle(handle)))
 
 

@@ -19,7 +19,7 @@ from ipusim.ipu.graph.node import Node
 
 T = TypeVar("T")
 
-#: Computes a node: takes input values, returns the result, a tuple of results or None.
+#: Computes a node: takes input values; returns one result, a tuple of results, or None.
 Kernel = Callable[..., Any]
 #: Reads a node's attributes and returns a kernel.
 Maker = Callable[[Node], Kernel]
@@ -99,10 +99,10 @@ def kernel(types: str, *attributes: str, effect: bool = False, draws: bool = Fal
 
 
 def register_token(entry: Entry, owner: Any) -> str:
-    """Register one of Graphcore's operations as long as an owner lives, such as the graph with its node.
+    """Register one of Graphcore's operations until the owner, for example a graph, is deleted.
 
     Returns:
-        Token for the attributes of the node.
+        Token for the node's attributes.
     """
     token = f"ipusim:{next(_TOKEN_NUMBERS)}"
     _BY_TOKEN[token] = entry

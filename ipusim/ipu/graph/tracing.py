@@ -188,7 +188,7 @@ def names_since(graph: Any, start: int) -> list[str]:
 
 
 def initializers() -> set[str]:
-    """Return names of the current graph's operations that give variables their initial values."""
+    """Return names of operations for initial values of variables, in the current graph."""
     variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
     operations = (getattr(variable, "initializer", None) for variable in variables)
     return {operation.name for operation in operations if operation is not None}

@@ -232,7 +232,7 @@ class SequentialExtension(_Extension):
 
 
 class _GraphExtension(_Extension):
-    """Pipeline stages of calls in a model's graph."""
+    """Pipeline stages of the calls in a model's graph."""
 
     _columns: ClassVar[Any] = (("Layer (type) (node index)", 0.5), ("Input Layers", 0.78), ("Pipeline Stage", 1.0))
     _kind: ClassVar[Any]

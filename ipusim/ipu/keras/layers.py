@@ -122,7 +122,7 @@ class _Normalization(_Layer):  # type: ignore[misc]
         super().build(input_shape)
 
     def _move_to_end(self, axes: list[Any]) -> list[Any]:
-        """Return axes with channels moved to the end."""
+        """Return axes with the channels moved to the end."""
         axis = self._axis % len(axes)
         return [*axes[:axis], *axes[axis + 1 :], axes[axis]]
 

@@ -11,7 +11,7 @@ from ipusim.ipu.runtime import checks
 
 
 def arguments_in(scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a constructor from its ``locals()``, without further keyword arguments."""
+    """Return a constructor's named arguments from ``locals()``."""
     return {name: value for name, value in scope.items() if name not in ("self", "cls", "kwargs", "__class__")}
 
 

@@ -177,7 +177,7 @@ class _Counter:
     Attributes:
         places: places of deciding values, on which the end of the loop depends.
         internal_places: places of deciding values used only for the next deciding values.
-        condition: computes from deciding values whether loops continue.
+        condition: computes from the deciding values whether the loop continues.
         next_values: computes the next deciding values.
     """
 

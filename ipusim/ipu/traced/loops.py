@@ -115,7 +115,7 @@ class _ComputationResults(Outfeed):
 
 
 def _claim(graph: Any, start: int) -> set[str]:
-    """Claim operations from number ``start`` on for programs; return names without initializers."""
+    """Claim operations from number ``start`` on for a program; return names without initializers."""
     names = names_since(graph, start)
     CLAIMED.setdefault(graph, set()).update(names)
     return set(names) - initializers()

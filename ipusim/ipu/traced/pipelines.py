@@ -92,7 +92,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Sending:
-    """Selection of a last stage's results for outfeeds.
+    """Selection of the last stage's results for the outfeed.
 
     Attributes:
         loss: whether to send the loss instead of the results.

@@ -63,7 +63,7 @@ def _kernel_gradient(windows: Windows, x: Array, shape: tuple[int, ...], grad: A
 
 
 def _image_gradient(windows: Windows, shape: tuple[int, ...], w: Array, grad: Array) -> Array:
-    """Return the gradient for images of given shape; all arrays have channels last."""
+    """Return the gradient for images of a given shape; all arrays have channels last."""
     size, groups = w.shape[:-2], shape[-1] // w.shape[-2]
     parts = []
     for block, arriving in zip(_split_channels(w, groups), _split_channels(grad, groups), strict=True):

@@ -11,7 +11,7 @@ from ipusim.ipu.graph.half_precision import widened
 from ipusim.ipu.graph.kernels.shaping import int_tuple
 from ipusim.ipu.graph.registry import kernel
 
-#: Attributes that place the pixels of a resized image.
+#: Attributes for the positions of resized pixels.
 _PLACING: Final = ("align_corners", "half_pixel_centers")
 
 

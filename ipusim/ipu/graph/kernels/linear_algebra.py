@@ -36,7 +36,7 @@ def _places(align: str, shape: tuple[int, ...], offset: Any) -> tuple[tuple[int,
 
 
 def _with_diagonal_axis(diagonals: Array, offset: Any) -> Array:
-    """Return packed diagonals with an axis of diagonals, which TensorFlow leaves out for a single one."""
+    """Return packed diagonals with their own axis; TensorFlow omits the axis for a single diagonal."""
     return diagonals[..., None, :] if np.min(offset) == np.max(offset) else diagonals
 
 

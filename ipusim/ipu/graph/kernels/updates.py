@@ -102,7 +102,7 @@ def _adamax(variable: Variable, first: Variable, largest: Variable, *options: Ar
 
 
 def _by_rows(dense: Kernel, rows_index: int) -> Kernel:
-    """Return an update that applies a dense update to single rows, for a sparse gradient.
+    """Return an update of single rows, for sparse gradients, made from a dense update.
 
     Args:
         dense: update of an optimizer with one slot, by an attribute and inputs.

@@ -32,7 +32,7 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
 
 
 def find_layers(view: PassView) -> list[FoundLayer]:
-    """Return a forward pass's layers in order; no node belongs to two layers."""
+    """Return the layers of a forward pass in order; no node belongs to two layers."""
     result: list[FoundLayer] = []
     for pattern in PATTERNS:
         for entry in view.entries.values():

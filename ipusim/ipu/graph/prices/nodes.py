@@ -169,7 +169,7 @@ def _einsum(entry: ObservedNode) -> models.Product:
 def _sizes_of_convolution(entry: ObservedNode) -> tuple[Shape, int, int, int, Windows]:
     """Return the kernel's shape, elements of a filter per channel, results per filter, groups, and the windows.
 
-    The node computes the results of a convolution, or a gradient of its images or of its kernel.
+    The node is a convolution, an image gradient or a kernel gradient.
     """
     windows, kind = Windows.of_node(entry.node), entry.node.type
     image, kernel = entry.inputs[0].shape, entry.inputs[1].shape

@@ -18,7 +18,7 @@ from ipusim.ipu.graph.prices.nodes import FREE, PRODUCTS, work_of_node
 from ipusim.ipu.graph.prices.observed import ObservedNode
 from ipusim.ipu.graph.prices.view import PassView, is_constant
 
-#: Node types that forward a kernel, in another precision or in the same.
+#: Operation types for copies of kernels and for casts between precisions.
 _SAME_KERNEL: Final = ("Identity", "Cast")
 
 

@@ -84,7 +84,7 @@ def _stacking_nodes(view: PassView, node: Node) -> Iterator[str]:
 
 
 def _last_step_nodes(view: PassView, stack: Node) -> list[str]:
-    """Return the names of nodes that take the last step of a stack; empty if nodes read other steps, too."""
+    """Return the names of nodes selecting a stack's last step; empty if nodes also read other steps."""
     work, names, has_slice = [stack], list[str](), False
     while work:
         for reader in view.readers(work.pop()):

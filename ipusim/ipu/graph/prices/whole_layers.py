@@ -173,7 +173,7 @@ def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
 
 
 def _next_product(view: PassView, node: Node) -> tuple[Node | None, set[str]]:
-    """Return the product that alone reads a node's result, and the names of the views between."""
+    """Return the product reading a node's result, without other readers, and the names of views between."""
     reader, views = view.reader_behind_views(node)
     is_product = reader is not None and reader.type in _PRODUCTS
     return (reader if is_product else None), {item.name for item in views}
