@@ -44,7 +44,7 @@ _ARGUMENT_OF_OPTION: Final = {"dtype": "gradient_accumulation_dtype"}
 
 
 class PlacedModel:
-    """Options, stages and placement of a model, by which :mod:`ipusim.ipu.traced.keras.execution` executes steps.
+    """Options, stages and placement of a model, a :class:`~ipusim.ipu.traced.keras.execution.Placement`.
 
     Attributes:
         model: extended model.
@@ -112,13 +112,7 @@ class PlacedModel:
         return None if dtype is None else np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
-        """Refuse executions in the words of Graphcore's Keras.
-
-        Args:
-            batch: first batch, which builds an unbuilt model.
-            kind: ``train``, ``test`` or ``predict``.
-            steps: number of batches per execution.
-        """
+        """Refuse executions in the words of Graphcore's Keras."""
         model, options = self.model, self.settings
         if model.run_eagerly:
             raise ProgramStateError(
@@ -142,14 +136,7 @@ class PlacedModel:
                 )
 
     def request(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
-        """Return request options for the configured device, by keys of a scenario.
-
-        Args:
-            stages: number of stages.
-            count: number of batches per item; an item is a weight update or a whole inference.
-            repeats: number of items.
-            kind: ``train``, ``test`` or ``predict``.
-        """
+        """Return request options for the configured device, by keys of a scenario."""
         config = configured()
         options = request_options(
             self._arguments(stages, count, repeats, kind),

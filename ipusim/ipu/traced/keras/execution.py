@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -27,20 +27,61 @@ tf = load()
 KINDS: Final = tuple(map(StepKind, ("train", "test", "predict")))
 
 
+class Placement(Protocol):
+    """Placement of a model on simulated IPUs."""
+
+    @property
+    def settings(self) -> Any:
+        """Settings that a user may change.
+
+        ``stage_of`` is the function from layer calls to stages, or None for models without stages. ``accumulation`` is
+        the number of batches per weight update, ``reduction`` the rule for their gradients, and ``buffer_depth`` the
+        capacity of the host's buffer. ``sums_results`` tells whether the IPUs sum results, and ``asynchronous`` whether
+        callbacks run for every step. ``version`` changes with every change of a setting.
+        """
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas; every replica takes a separate batch per step."""
+
+    def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
+        """Return the dtype of a variable's gradient accumulator; None for the variable's dtype."""
+
+    def check(self, batch: Any, kind: str, steps: int) -> None:
+        """Refuse executions forbidden by the placement.
+
+        Args:
+            batch: first batch, which builds an unbuilt model.
+            kind: ``train``, ``test`` or ``predict``.
+            steps: number of batches per execution.
+        """
+
+    def request(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
+        """Return the request options, keyed like a scenario.
+
+        Args:
+            stages: number of stages.
+            count: number of batches per item; an item is a weight update or a whole inference.
+            repeats: number of items.
+            kind: ``train``, ``test`` or ``predict``.
+        """
+
+
 #: Attribute of a model for its placement; set in ``__dict__``, so tf_keras does not track the placement.
 _PLACEMENT: Final = "_ipu_placement"
 #: Original tf_keras functions, by name of the method that makes them.
 _ORIGINAL: Final[dict[str, Callable[..., Any]]] = {}
 
 
-def place(model: Any, placement: Any) -> None:
-    """Place a model on simulated IPUs, by its options and stages (:mod:`ipusim.ipu.keras.placed_models`)."""
+def place(model: Any, placement: Placement) -> None:
+    """Place a model on simulated IPUs."""
     model.__dict__[_PLACEMENT] = placement
 
 
-def placement_of(model: Any) -> Any:
+def placement_of(model: Any) -> Placement | None:
     """Return a model's placement; None for a host model."""
-    return model.__dict__.get(_PLACEMENT)
+    placement: Placement | None = model.__dict__.get(_PLACEMENT)
+    return placement
 
 
 def install() -> None:
@@ -109,6 +150,7 @@ class Execution:
             Results of the last step; a prediction returns the joined results of all steps.
         """
         model, placement = self._model, placement_of(self._model)
+        assert placement is not None
         configured_steps = model._steps_per_execution
         steps = 1 if configured_steps is None else int(configured_steps.numpy())
         first_batch, _ = self._pull(iterator, 1)
@@ -146,7 +188,7 @@ class Execution:
             return batches, error
         return batches, None
 
-    def _run(self, form: Any, batches: Sequence[Any], placement: Any) -> list[Any]:
+    def _run(self, form: Any, batches: Sequence[Any], placement: Placement) -> list[Any]:
         """Execute steps on batches of one shape; return the results per step."""
         key = form, len(batches)
         replicas = placement.replicas
@@ -188,7 +230,7 @@ class Execution:
             return [_pack(specs, [value[replica] for value in element]) for replica in range(replicas)]
         return [_pack(specs, [value.mean(axis=0, dtype=value.dtype) for value in element])]
 
-    def _place(self, form: Any, batches: Sequence[Any], placement: Any) -> _Program:
+    def _place(self, form: Any, batches: Sequence[Any], placement: Placement) -> _Program:
         """Return a new program for a number of batches of one shape."""
         training, settings = self._kind.training, placement.settings
         if form not in self._steps:
