@@ -1,4 +1,4 @@
-"""What a new figure costs: one row, and expectations, sweeps, comparisons and notebooks have it."""
+"""What a new figure and a new form of results cost: one row each, and all commands have it."""
 
 import csv
 import json
@@ -43,6 +43,8 @@ ROW = """    Figure(
         chart="use, %",
     ),
 """
+FORM = """    ".lines": OutputForm(lambda result: b"%d rows\\n" % len(result.rows()), "lines", "the number of rows"),
+"""
 RUN = f"""
 import sys
 import ipusim
@@ -53,6 +55,9 @@ app(vary, standalone_mode=False)
 app(vary, standalone_mode=False)
 app(["compare", scenario, "--schedules", "gpipe,1f1b", "--out", "compared"], standalone_mode=False)
 app(["compare", scenario, "--schedules", "gpipe,1f1b", "--out", "rows/rows.csv"], standalone_mode=False)
+app(["compare", scenario, "--schedules", "gpipe,1f1b", "--out", "rows/rows.lines"], standalone_mode=False)
+app(["sweep", "--help"], standalone_mode=False)
+app([*vary, "--lines"], standalone_mode=False)
 app(["run", scenario, "--set", "expect.micro_batch_rate=at least 1", "--out", "ran"], standalone_mode=False)
 app(["sweep", large, "--vary", "{COUNT}=8,16", "--workers", "1", "--out", "held", "--measure", "resident",
     "--set", "pipeline.schedule=sequential", "--markdown"], standalone_mode=False)
@@ -72,6 +77,7 @@ BESIDE = {}
 def change(package):
     package.leave_pictures_out()
     package.put("analysis/figures.py", "FIGURES: Final = (\n", "FIGURES: Final = (\n" + ROW)
+    package.put("app/study/forms.py", "FORMS: Final = {\n", "FORMS: Final = {\n" + FORM)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +108,13 @@ def test_comparisons_and_expectations_know_it(results):
         assert row["micro_batches_per_s"] == row["samples_per_s"]
         assert 0 < float(row["whole_run_use"]) < 1
     assert "met micro_batch_rate:" in printed
+
+
+def test_a_form_is_printed_and_written(results):
+    place, printed = results
+    assert (place / "rows" / "rows.lines").read_text() == "2 rows\n"
+    assert "--lines print only the number of rows" in printed
+    assert " 2 rows " in printed
 
 
 def test_a_figure_of_memory_follows_too(results):

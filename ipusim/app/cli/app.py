@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ipusim.app.study.forms import FORMS, PRINTED
 from ipusim.base.errors import OptionError
 from ipusim.base.version import __version__
 
@@ -85,15 +86,6 @@ def sync_modes(subject: str, default: str) -> Any:
     return typer.Option("--sync", metavar="MODES", help=text)
 
 
-#: File extension of each output form, by the option that prints the form.
-FORMS: Final = {"json": ".json", "csv": ".csv", "markdown": ".md"}
-_FORM_HELP: Final = {
-    "json": "the results as JSON",
-    "csv": "rows of the results as CSV",
-    "markdown": "sentences and tables as Markdown",
-}
-
-
 def printing(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of all output forms to a command.
 
@@ -104,23 +96,23 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapper(**values: Any) -> None:
-        forms = [name for name in FORMS if values.pop(f"as_{name}")]
+        forms = [name for name in PRINTED if values.pop(f"as_{name}")]
         names = [*forms, *(name for name in ("verbose", "quiet") if values.get(name))]
         if len(names) > 1:
             from ipusim.base.units import enumerated
 
             several = "both" if len(names) == 2 else "several"
             raise OptionError(names[0], f"expected one of {enumerated('{}' for _ in names)}, got {several}", *names)
-        command(**values, output_form=FORMS[forms[0]] if forms else "")
+        command(**values, output_form=PRINTED[forms[0]] if forms else "")
 
     form_options = [
         inspect.Parameter(
             f"as_{name}",
             inspect.Parameter.KEYWORD_ONLY,
             default=False,
-            annotation=Annotated[bool, typer.Option(f"--{name}", help=f"print only {text}")],
+            annotation=Annotated[bool, typer.Option(f"--{name}", help=f"print only {FORMS[ending].help}")],
         )
-        for name, text in _FORM_HELP.items()
+        for name, ending in PRINTED.items()
     ]
     parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "output_form"]
     wrapper.__signature__ = signature.replace(parameters=[*parameters, *form_options])  # type: ignore[attr-defined]

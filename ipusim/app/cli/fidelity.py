@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import FORMS, allow_only, app, printing
+from ipusim.app.cli.app import allow_only, app, printing
+from ipusim.app.study.forms import PRINTED
 from ipusim.app.terminal import print_result, print_text
 from ipusim.base.errors import OptionError
 
@@ -85,11 +86,11 @@ def validate(
 ) -> None:
     """Compare the simulator with measurements, and print the errors of products, trainings, links and the host."""
     if fit:
-        allow_only(context, "--fit", "rates", "out", *FORMS)
+        allow_only(context, "--fit", "rates", "out", *PRINTED)
         _fit(fit, rates, out, output_form)
         return
     if schedules:
-        allow_only(context, "--schedules", "out", *FORMS)
+        allow_only(context, "--schedules", "out", *PRINTED)
         _schedules(out, output_form)
         return
     if rates is not None:

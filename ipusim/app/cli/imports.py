@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.app.cli import programs
-from ipusim.app.cli.app import FORMS, allow_only, app, printing
+from ipusim.app.cli.app import allow_only, app, printing
+from ipusim.app.study.forms import PRINTED
 from ipusim.app.terminal import print_result, print_tables, print_text, status
 from ipusim.base.errors import FileError, OptionError
 
@@ -128,7 +129,7 @@ def import_(
         options = programs.ProgramOptions(profile_steps, synthetic, tensorflow=tensorflow)
         _write_program(file, more or (), out, number, options)
         return
-    allow_only(context, "a measured file", *common, "name", "stages", "count", "parts-per-pass", "replay", *FORMS)
+    allow_only(context, "a measured file", *common, "name", "stages", "count", "parts-per-pass", "replay", *PRINTED)
     files = [file, *map(Path, more or ())]
     table = None if out is None or replay else out.with_suffix(".csv")
     if out is not None and table is not None:

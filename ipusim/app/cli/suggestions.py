@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ipusim.app.cli.app import (
-    FORMS,
-    Overrides,
-    ScenarioPath,
-    allow_only,
-    app,
-    printing,
-    split_names,
-)
+from ipusim.app.cli.app import Overrides, ScenarioPath, allow_only, app, printing, split_names
+from ipusim.app.study.forms import PRINTED
 from ipusim.app.terminal import print_result, resume_garbage_collection, status, stoppable
 from ipusim.base.errors import OptionError
 
@@ -139,7 +132,7 @@ def suggest(
     options = overrides or ()
     names = None if schedules is None else _schedule_names(schedules, scenario.parent)
     if order:
-        allow_only(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", "sync", *FORMS)
+        allow_only(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", "sync", *PRINTED)
         if out is not None and out.suffix in SUGGESTED.marks:
             raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
         seconds = _SYNTHESIS_S if seconds is None else seconds

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ipusim.app.render.tables import Table, text_of
+from ipusim.app.study.forms import FORMS
 from ipusim.base.csv_table import csv_bytes
 from ipusim.base.errors import MissingPackageError, OptionError, install_command
 
@@ -49,8 +50,24 @@ class Result:
         return {}
 
     def text(self, form: str) -> bytes:
-        """Return data as ``.json``, rows as ``.csv`` or ``.parquet``, or text as ``.md``."""
-        return _TEXTS[form](self)
+        """Return the result in the form of a file ending in ``FORMS``, such as ``.json``."""
+        return FORMS[form].text(self)
+
+    def to_json(self) -> bytes:
+        """Return the data as JSON."""
+        return json_bytes(self.data())
+
+    def to_csv(self) -> bytes:
+        """Return the rows as CSV."""
+        return rows_csv(self.rows())
+
+    def to_markdown(self) -> bytes:
+        """Return sentences and tables as Markdown."""
+        return markdown([*self.printout()])
+
+    def to_parquet(self) -> bytes:
+        """Return the rows as Parquet; raises MissingPackageError without its package."""
+        return rows_parquet(self.rows())
 
     def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
         """Return the content of the files ``names``, by default every file; missing charts have no files.
@@ -74,7 +91,7 @@ class Result:
         files = {}
         for name in names:
             form = Path(name).suffix.lower()
-            if form in _TEXTS:
+            if form in FORMS:
                 files[name] = self.text(form)
                 continue
             stem = Path(name).stem if name in self.names else next(iter(charts), "")
@@ -162,13 +179,6 @@ def table_markdown(table: Table) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
-#: Functions that return a result as text, by file ending.
-_TEXTS: Final[Mapping[str, Callable[[Result], bytes]]] = {
-    ".json": lambda result: json_bytes(result.data()),
-    ".csv": lambda result: rows_csv(result.rows()),
-    ".md": lambda result: markdown([*result.printout()]),
-    ".parquet": lambda result: rows_parquet(result.rows()),
-}
 #: File endings of pictures.
 _PICTURES: Final = (".png", ".svg", ".pdf")
 
@@ -185,12 +195,12 @@ def folder_and_names(out: Path, result: type[Result]) -> tuple[Path, tuple[str, 
         (PosixPath('results'), ('points.csv',))
     """
     form = out.suffix.lower()
-    if form not in (*_TEXTS, *_PICTURES) or out.is_dir():
+    if form not in (*FORMS, *_PICTURES) or out.is_dir():
         return out, result.names
     if form == ".parquet":
         parquet_package()
     if form in _PICTURES and not any(name.endswith(_PICTURES) for name in result.names):
-        raise OptionError("out", f"expected a folder, or a file named {', '.join(_TEXTS)}, got {out}")
+        raise OptionError("out", f"expected a folder, or a file named {', '.join(FORMS)}, got {out}")
     return out.parent, (out.name,)
 
 
