@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
+from ipusim.base.errors import UnsupportedProgramError
+from ipusim.base.units import enumerated
 from ipusim.ipu.graph.accumulation import Accumulation
 from ipusim.ipu.graph.averaging import Averaged
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
@@ -67,17 +70,37 @@ def shards_of(graph: Graph, names: Collection[str]) -> Shards:
     Args:
         graph: the graph.
         names: node names of the forward pass.
+
+    Raises:
+        UnsupportedProgramError: if the body of a loop, branch or function is on several IPUs.
     """
     mapping: list[int] = []
     stage_of: dict[str, int] = {}
     for name, node in graph.nodes.items():
         if name not in names:
             continue
-        shard = node.attributes.get(SHARD)
+        shard = _body_shard(graph, node, node.attributes.get(SHARD))
         if shard is not None and (not mapping or mapping[-1] != shard):
             mapping.append(int(shard))
         stage_of[name] = max(len(mapping) - 1, 0)
     return Shards(tuple(mapping) or (0,), stage_of)
+
+
+def _body_shard(graph: Graph, node: Node, shard: int | None) -> int | None:
+    """Return the IPU of the functions that a node calls; by default ``shard``, the IPU of the node."""
+
+    def called(caller: Node) -> Iterator[Node]:
+        values = (value if isinstance(value, list) else [value] for value in caller.attributes.values())
+        for name in filter(lambda value: isinstance(value, str), chain(*values)):
+            yield from graph.functions[name].nodes.values() if name in graph.functions else ()
+
+    shards = {int(inner.attributes[SHARD]) for inner in reach([node], called) - {node} if SHARD in inner.attributes}
+    if len(shards) > 1:
+        raise UnsupportedProgramError(
+            "ipu_shard: expected one IPU for the body of a loop, branch or function, got IPUs "
+            f"{enumerated(sorted(shards))}"
+        )
+    return shards.pop() if shards else shard
 
 
 def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:

@@ -103,7 +103,7 @@ def _options(
         "gradient_accumulation_count": accumulation.count,
         "repeat_count": iterations // accumulation.count,
         "reduction_method": accumulation.reduction,
-        "device_mapping": list(shards.mapping) if shards.stage_count > 1 else [0],
+        "device_mapping": list(shards.mapping),
     }
     return {**system, "pipeline": {**system.get("pipeline", {}), **accumulation.options, **body_options}}
 

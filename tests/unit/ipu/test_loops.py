@@ -64,6 +64,31 @@ def test_a_sharded_body_is_cut_where_the_ipu_changes_and_sends_what_crosses(name
     assert found.sent["x"].tolist() == [X.tolist(), (2 * X).tolist()]
 
 
+def test_a_loop_inside_of_a_body_is_on_the_ipu_of_its_own_body(names):
+    tf, ipu = names.tf, names.ipu
+    configure(names, 2)
+
+    def found(shards):
+        infeed, outfeed = stream(names), queue(names)
+
+        def step(time, value):
+            for shard in shards:
+                with ipu.scopes.ipu_shard(shard):
+                    value = value * 2
+            return time + 1, value
+
+        def body(x):
+            return outfeed.enqueue(tf.while_loop(lambda time, _: time < 3, step, (0, x))[1])
+
+        return run(names, lambda: ipu.loops.repeat(2, body, [], infeed), outfeed, [infeed])
+
+    alone = found([1])
+    assert (alone.job.plan.shape.mapping, alone.job.system.replicas) == ((1,), 1)
+    assert alone.sent.tolist() == [(8 * X).tolist(), (16 * X).tolist()]
+    with pytest.raises(UnsupportedProgramError, match=r"one IPU for the body of a loop.* got IPUs 0 and 1"):
+        found([1, 0])
+
+
 def test_dropout_in_a_sharded_body_draws_anew_in_each_iteration(names):
     tf, ipu = names.tf, names.ipu
     configure(names, 2)
