@@ -16,6 +16,8 @@ import csv
 import json
 import os
 import re
+import resource
+import signal
 import sys
 import unittest
 from collections import Counter
@@ -84,8 +86,10 @@ KINDS: Final = {
         "python/ipu/tests/ipu_multi_worker_strategy_test.py",
     ),
 }
-#: Time limit of a test file, in seconds.
-_LIMIT: Final = 120
+#: Limit of the processor time of a test file, in seconds.
+_LIMIT: Final = 300
+#: Limit of the elapsed time of a test file, in seconds, for tests that wait forever.
+_IDLE_LIMIT: Final = 1800
 #: Maximum length of a message, in characters.
 _SHOWN: Final = 200
 #: Packages of checkout modules imported by tests, with their folders below ``tensorflow/``.
@@ -289,13 +293,15 @@ def run_file(checkout: Path, file: str) -> list[Row]:
         report.touch()
         process = get_context("fork").Process(target=_in_process, args=(checkout, file, report))
         process.start()
-        process.join(_LIMIT)
-        if (is_late := process.is_alive()) or process.exitcode:
+        process.join(_IDLE_LIMIT)
+        if is_late := process.is_alive():
             process.kill()
             process.join()
-        end_reason = (
-            f"not done after {_LIMIT} s of its file" if is_late else f"the process ended with {process.exitcode}"
-        )
+        end_reason = f"the process ended with {process.exitcode}"
+        if is_late or process.exitcode == -signal.SIGXCPU:
+            end_reason = (
+                f"not done after {f'{_IDLE_LIMIT} s' if is_late else f'{_LIMIT} s of processor time'} of its file"
+            )
         lines = report.read_text(encoding="utf-8").splitlines()
     rows: dict[str, Row] = {}
     for test, outcome, why in map(json.loads, lines):
@@ -306,6 +312,7 @@ def run_file(checkout: Path, file: str) -> list[Row]:
 
 def _in_process(checkout: Path, file: str, report: Path) -> None:
     """Run a test file in this new process, in the folder of ``report``; write outcomes as JSON lines."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT, _LIMIT + 10))
     os.chdir(report.parent)
     os.environ |= {"TF_IPU_COUNT": "64", "HOME": str(report.parent)}
     silent = os.open(report.with_name("output"), os.O_WRONLY | os.O_CREAT)
