@@ -89,7 +89,7 @@ def test_no_bound_of_a_plan_is_above_its_simulation(seed: int) -> None:
     request = drawn_model(draw)
     baseline = baseline_of(request)
     schedules = (request.options.pipeline.schedule,)
-    search = Search(baseline, Limits(schedules=schedules, orders=("ZIGZAG",)), most=1, budget=Budget())
+    search = Search(baseline, Limits(schedules=schedules, orders=("ZIGZAG",)), most=1000, budget=Budget())
     items = laid_out(search)
     checked = 0
     for item in draw.sample(items, min(len(items), 6)):

@@ -329,6 +329,28 @@ def test_a_slower_plan_is_said_to_be_taken_because_the_limits_leave_the_given_on
     assert found.trial.cycles == 4 * 6000 + 2000
     text = "The plan is 0.62 times as fast as the given plan, which takes 12.03 us. "
     assert text + "The options exclude the given plan from the search." in [*verdict(found)]
+    assert Limits(schedules=("all",)).leave(found.baseline)
+
+
+def test_sums_of_other_numbers_of_gradients_are_said_to_be_other_steps() -> None:
+    request = dense(3, 8, optimizer={"type": "sgd", "learning_rate": 0.1}, training=True)
+    found = suggest(request, Limits(replicas=(4,)))
+    text = (
+        "The plan learns in other steps: a weight update adds up the gradients of 4 micro-batches, under the given "
+        "plan of 8 (reduction_method SUM). With MEAN, the steps are equal."
+    )
+    assert text in [*verdict(found)]
+    averaged = suggest(request.replace({"pipeline.reduction_method": "MEAN"}), Limits(replicas=(4,)))
+    assert not [line for line in verdict(averaged) if "other steps" in line]
+
+
+def test_a_good_plan_is_found_early_in_a_search_of_many_kinds() -> None:
+    """A quarter of the time is at hand: one IPU runs a micro-batch of 8 in hardly more time than a micro-batch of 1."""
+    steps: list[int] = []
+    sizes = Limits(micro_batch_sizes=(1, 2, 4, 8))
+    found = suggest(dense(3, 8), sizes, progress=lambda _, searched: steps.append(searched.simulated), runners_up=0)
+    assert steps.index(1) < 20 < len(steps)
+    assert found.trial.period * 2 < found.given_trial.period
 
 
 def test_a_plan_of_more_samples_is_compared_with_the_given_one_at_as_many() -> None:

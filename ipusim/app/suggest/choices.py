@@ -83,8 +83,9 @@ class Choice:
 
     @property
     def plainness(self) -> tuple[int, ...]:
-        """Rank among equally fast plans: fewer stages and fewer options are preferred."""
+        """Rank among equally fast plans: fewer stages, the schedule ``single`` and fewer options are preferred."""
         options = (
+            self.schedule != "single",
             self.recompute,
             self.offload,
             self.sharding,

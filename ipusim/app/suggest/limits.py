@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, get_args
 
-from ipusim.api import Sync, hardware, pipelines, runs
+from ipusim.api import Sync, hardware, pipelines, runs, schedules
 from ipusim.app.suggest.baseline import STAY, Baseline
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
@@ -95,7 +95,10 @@ class Limits:
             "activations": {baseline.activations},
             "orders": {job.system.selection_order, options.system.selection_order},
         }
-        return all(values[name] & {*limit} for name, limit in self.given.items())
+        allowed = self.given
+        if self.schedules is not None:
+            allowed["schedules"] = tuple(schedules.expand_names(self.schedules))
+        return all(values[name] & {*limit} for name, limit in allowed.items())
 
     def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
         """Return the micro-batch sizes to search; raises OptionError for a size with unknown stage costs."""

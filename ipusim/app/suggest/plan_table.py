@@ -86,8 +86,8 @@ def legend(suggestion: Suggestion) -> str:
     rows = plan_rows(suggestion)
     words = {"sync": "sync mode", "placement": "placement", "micro_batch_size": "micro-batch size"}
     more = "".join(f"{name}, " for key, name in words.items() if _differ(rows, key))
-    placement = "Column placement: IPUs of the stages in order: straight (0,1), returning (0,1,0), around (0,1,0,1), "
-    placement += "there_and_back (0,1,1,0), or given. "
+    placement = "Column placement: IPUs of the stages in order: straight (0,1, or 0,0 on one IPU), returning (0,1,0), "
+    placement += "around (0,1,0,1), there_and_back (0,1,1,0), or given. "
     count = "Column count: micro-batches of a weight update, and samples of each. "
     misfits = [
         word for word in (analysis.Fits.NO, analysis.Fits.WITHOUT_CODE) if any(row["fits"] == word for row in rows)

@@ -47,6 +47,8 @@ _WIDEST_PORTION: Final = 64
 _COSTLY_CUTS: Final = 20_000
 #: Maximum number of attempts at a good cut within memory.
 _GOOD_CUTS: Final = 3
+#: Ratio of a choice's least time and the best known time, below which a good cut is tried before the cuts are listed.
+_PROMISING: Final = Fraction(9, 10)
 #: Number of steps that raise prices before the first cuts of a choice.
 _MORE_STEPS: Final = 1000
 #: Divisor of the gap between a choice's least time and the best known time, for the width of the first portion.
@@ -93,16 +95,18 @@ class Search:
         self.searched = searched = Searched(given_cycles)
         first = searched.units = self.units(limits.sizes_of(baseline)[0])
         given_families = set()
+        given_syncs = {""} if baseline.job is None else {"", baseline.job.plan.sync.value}
+        given_schedule = baseline.request.options.pipeline.schedule
         for choice in choices(baseline, limits, first):
             searched.choices += 1
             if not possible(choice, first):
                 searched.refused["units that share weights are not on one IPU"] += 1
                 continue
             self._push(self._work_bound(choice), choice)
-            if choice.mapping == baseline.mapping and choice.schedule == baseline.request.options.pipeline.schedule:
+            if choice.mapping == baseline.mapping and choice.schedule == given_schedule and choice.sync in given_syncs:
                 given_families.add(choice.family)
         # The family of the given plan comes first. Its plans are often good, and a good plan rules out many.
-        self._families = self._open.families(given_families)
+        self._families = self._open.families(given_families, given_syncs)
         self._update_bound()
 
     def run(self, progress: Callable[[Searched], None] = lambda _: None) -> Searched:
@@ -323,7 +327,8 @@ class Search:
         least = cutter.least
         closer_item = replace(item, cutter=cutter, common_cycles=common_cycles)
         self._push(least, closer_item)
-        if has_many_cuts and (searched.best is None or least < searched.best):
+        # An early good plan saves later work: of many cuts in any case, of few cuts if it may be much better.
+        if searched.best is None or least < searched.best * (1 if has_many_cuts else _PROMISING):
             self._try_good(closer_item)
 
     def _try_good(self, item: OpenChoice) -> None:

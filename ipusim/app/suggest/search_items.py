@@ -110,12 +110,17 @@ class OpenItems:
         heapq.heappush(heap, (bound, choice.plainness, self._number, item))
         self._number += 1
 
-    def families(self, first: Collection[tuple[object, ...]]) -> list[list[Entry]]:
-        """Return the heaps of families: families in ``first``, then further families, each group by lowest bound."""
-        ordered = sorted(
-            self._choices_of_family, key=lambda family: (family not in first, self._choices_of_family[family][0][:3])
-        )
-        return [self._choices_of_family[family] for family in ordered]
+    def families(self, first: Collection[tuple[object, ...]], preferred_syncs: Collection[object]) -> list[list[Entry]]:
+        """Return the heaps of families: families in ``first``, then further families, each group by lowest bound.
+
+        Among equal bounds, families with a sync mode in ``preferred_syncs`` come first.
+        """
+
+        def rank(family: tuple[object, ...]) -> tuple[object, ...]:
+            bound, plainness, number, item = self._choices_of_family[family][0]
+            return family not in first, bound, plainness, choice_of(item).sync not in preferred_syncs, number
+
+        return [self._choices_of_family[family] for family in sorted(self._choices_of_family, key=rank)]
 
     def next_heap(self, best: int | None) -> list[Entry] | None:
         """Return the heap of the next item; None if no bound is below the ``best`` plan.

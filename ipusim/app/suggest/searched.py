@@ -87,11 +87,11 @@ class Searched:
 
     def words(self) -> str:
         """Return the extent of the search in sentences."""
-        large = f", and memory is too small for {self.too_large}, whatever the cuts" if self.too_large else ""
+        large = f", and memory is too small for {self.too_large:,}, whatever the cuts" if self.too_large else ""
         misfits = f" {counted(self.misfits, 'further plan')} did not fit." if self.misfits else ""
         return (
             f"Searched: {counted(self.choices, 'combination')} of schedule, IPUs, replicas and use of memory; rules of "
-            f"schedules and compiler refuse {self.refused.total()} of them{large}. A lower bound of the time was "
+            f"schedules and compiler refuse {self.refused.total():,} of them{large}. A lower bound of the time was "
             f"computed for {counted(self.bounded, 'way')} to cut the model into stages, and "
             f"{counted(self.simulated, 'plan')} {'was' if self.simulated == 1 else 'were'} simulated.{misfits}"
         )

@@ -119,6 +119,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
         yield f"As fast, among the plans below: {enumerated(as_fast)}."
     if trial is not suggestion.given_trial:
         yield _against_own(suggestion)
+        yield from _unequal_steps(suggestion)
     yield _against_one(suggestion)
     if note := pipelines.idealised(trial.accepted_job.plan.sync for _, trial in shown_trials(suggestion)):
         yield note
@@ -162,7 +163,9 @@ def so_far(baseline: Baseline, outcome: Searched, seconds: float) -> str:
     def time_text(cycles: int) -> str:
         return f"{cycles:,} cycles" if clock is None else format_seconds(cycles / clock)
 
-    best = f"{seconds:.0f} s, " + ("no plan yet" if outcome.best is None else f"best {time_text(outcome.best)}")
+    best = f"{seconds:.0f} s, " + (
+        "no plan yet" if outcome.best is None else f"best {time_text(outcome.best)} for the first weight update"
+    )
     bound = outcome.lowest_bound
     gap = f" ({outcome.gap(bound):.1%} less)" if outcome.best else ""
     if not outcome.is_ended:
@@ -238,6 +241,20 @@ def _against_own(suggestion: Suggestion) -> str:
             f"{_time(equal)}: the plan is {_times_as_fast(trial, equal)} as that."
         )
     return text
+
+
+def _unequal_steps(suggestion: Suggestion) -> Iterator[str]:
+    """Yield how sums of gradients make the plan learn in other steps than the given plan."""
+    trials = (suggestion.trial, suggestion.given_trial)
+    jobs = [trial.job for trial in trials if trial.job is not None]
+    if any(job.program.reduction != "SUM" or job.request.options.optimizer is None for job in jobs):
+        return
+    mine, *theirs = map(accumulation_count, (trial for trial in trials if trial.job is not None))
+    if theirs and theirs != [mine]:
+        yield (
+            f"The plan learns in other steps: a weight update adds up the gradients of {_micro_batches(mine)}, under "
+            f"the given plan of {theirs[0]} (reduction_method SUM). With MEAN, the steps are equal."
+        )
 
 
 def _against_one(suggestion: Suggestion) -> str:
