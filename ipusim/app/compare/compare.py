@@ -28,6 +28,7 @@ from ipusim.api import (
     assemble,
     execute,
     hardware,
+    machine,
     pipelines,
     timelines,
 )
@@ -110,6 +111,13 @@ class Row:
         """Parts of the run's time; None if unknown or refused."""
         run = self.result.summary if self.result else self.folder_run
         return run.waterfall if run else None
+
+    @property
+    def has_disturbances(self) -> bool:
+        """Whether the run has disturbances, with or without an effect."""
+        if self.result is not None:
+            return machine.disturbs(self.result.job.system)
+        return self.folder_run is not None and bool(self.folder_run.summary.get("disturbances"))
 
     @property
     def throughput_error(self) -> str:
