@@ -24,6 +24,8 @@ from ipusim.app.suggest.words import searched_lines, verdict
 from ipusim.base.errors import OptionError
 from ipusim.base.units import parse_quantity
 from ipusim.pipeline.plan import Sync
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from tests.effort import slowest
 from tests.scenarios import SCENARIOS
@@ -213,6 +215,14 @@ def test_a_given_plan_that_a_limited_search_finds_again_is_kept() -> None:
     )
     names = [row[0] for row in plan_table(found).rows]
     assert names == ["other"] * (len(names) - 1) + ["given"]
+
+
+def test_a_suggestion_states_the_time_of_a_run_to_the_last_bit() -> None:
+    stage = {"forward": 1217, "backward": 2000}
+    asked = of_stages("1f1b", stage, stage, system="m2000", repeat_count=7).replace({"infeed.element_bytes": 4096})
+    asked = asked.replace({"system.host.infeed": "1 GB/s"})  # seven updates take 250,392 cycles
+    (given,) = (row for row in plan_rows(suggest(asked, Limits(replicas=(1,)))) if row["plan"] == "given")
+    assert given["weight_update_period_s"] == execute(assemble(asked)).summary.throughput.weight_update_period_s
 
 
 def test_no_two_rows_of_the_table_read_the_same() -> None:
