@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -367,7 +366,14 @@ def test_segments_are_parts_of_a_micro_batch_and_no_samples() -> None:
     ]
     assert not isinstance(found.ceiling, str)
     assert [*found.ceiling.parts.values()] == [1, 0, 0]
-    assert (found.ceiling.share(4), found.ceiling.count_for(Fraction(9, 10))) == (12 / 13.5, 5)
+    assert "4 micro-batches reach 88.9% of this ceiling, 5 are enough for 90 %." in "\n".join(verdict(found))
+
+
+def test_a_count_too_small_to_fill_the_pipeline_is_simulated_before_it_is_enough() -> None:
+    """One micro-batch takes 3,900 cycles, and two take 6,000, as each further one takes 3,000."""
+    stages = {"forward": 1000, "backward": 2000}, {"forward": 300, "backward": 600}
+    found = suggest(of_stages("1f1b", *stages, gradient_accumulation_count=1), Limits(schedules=("1f1b",)))
+    assert "1 micro-batch reaches 76.9% of this ceiling, 2 are enough for 90 %." in "\n".join(verdict(found))
 
 
 def test_a_program_that_takes_no_time_has_a_verdict() -> None:
