@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.bubble import bubble_of
     from ipusim.analysis.causes import IdleCauses, idle_causes, ipu_time
     from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path_of, path_parts
-    from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable
+    from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable, slowdown
     from ipusim.analysis.effects import SYNTHETIC_DATA, effects_of
     from ipusim.analysis.executions import Execution, executions_of, find_execution
     from ipusim.analysis.figures import (

@@ -17,6 +17,11 @@ from ipusim.timeline.time_parts import Idle
 from ipusim.timeline.timeline import Timeline
 
 
+def slowdown(cycles: int, plain_cycles: int) -> float:
+    """Return the slowdown S of a run, its time over the time of a plain run; 1 for a plain run of zero cycles."""
+    return ratio(cycles, plain_cycles) if plain_cycles else 1.0
+
+
 @dataclass(frozen=True)
 class DisturbedCable:
     """A cable that is slower, late or dead.
@@ -73,8 +78,8 @@ class DisturbanceCost:
 
     @property
     def slowdown(self) -> float:
-        """Run time over undisturbed run time; 1 for runs of zero cycles."""
-        return ratio(self.cycles, self.plain_cycles) if self.plain_cycles else 1.0
+        """Run time over undisturbed run time."""
+        return slowdown(self.cycles, self.plain_cycles)
 
     @property
     def cause(self) -> Idle | None:

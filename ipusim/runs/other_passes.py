@@ -110,16 +110,16 @@ def runs_with_passes(
     """
     if not are_quick(job, executions, len(passes)):
         return [None] * len(passes)
-    try:
-        costs, system = price(job.whole)
-        retiming = Retiming.from_plan(job.whole.plan, job.whole.program, system, costs=costs, executions=executions)
-    except (NotExactError, RequestError):
-        return [None] * len(passes)
     durations = np.zeros((len(passes), len(Pass), job.plan.shape.stages), np.int64)
     for number, cycles in enumerate(passes):
         for (kind, stage), duration in cycles.items():
             durations[number, kind, stage] = duration
-    ends = retiming.executions(durations)
+    try:
+        costs, system = price(job.whole)
+        retiming = Retiming.from_plan(job.whole.plan, job.whole.program, system, costs=costs, executions=executions)
+        ends = retiming.executions(durations)
+    except (NotExactError, RequestError):
+        return [None] * len(passes)
     cycles = (ends.cycles + int(costs.host.cycles_after(executions, job.program.repeat_count))).tolist()
     limit = MAX_SUM // tracks_of(system, costs)
     return [end if exact and end <= limit else None for end, exact in zip(cycles, ends.exact.tolist(), strict=True)]

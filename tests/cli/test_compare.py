@@ -136,7 +136,8 @@ def test_losses_are_compared_where_they_are_wanted(tmp_path):
         (("{small}", "{empty}/none.yaml"), "{empty}/none.yaml"),
         (
             ("{small}", "--sync", "lockstep"),
-            "expected a sync mode out of lock_step, point_to_point, got 'lockstep'; did you mean 'lock_step'?\n",
+            "--sync: expected a sync mode out of lock_step, point_to_point, got 'lockstep'; "
+            "did you mean 'lock_step'?\n",
         ),
     ],
 )

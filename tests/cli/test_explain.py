@@ -216,7 +216,11 @@ def test_schedules_are_tried_in_the_modes_that_are_asked_for(tmp_path):
             "timeline.npz",
         ),
         (["run", "--set", "steps=2"], "run: expected a scenario with a key 'steps=2' to change, got a run folder"),
-        (["run", "--execution", "4"], "expected an execution of the Timeline (0 to 0), got 4"),
+        (["run", "--execution", "4"], "--execution: expected an execution numbered 0, got 4"),
+        (
+            ["run", "--what", "steps=2", "--sync", "lock_step"],
+            "--sync: expected none with --what, whose changes name their own sync modes",
+        ),
     ],
 )
 def test_mistakes_are_one_message_and_exit_code_2(four_run, tmp_path, words, text):

@@ -119,7 +119,7 @@ def test_a_limit_of_micro_batches_holds(folder):
         (["--memory", "1 MiB"], "expected a schedule that fits the memory, got none: raise the limit, or use more"),
         (["--replicas", "1"], "--replicas: expected either this option or --order, got both"),
         (["--out", "out.yaml"], "--out: expected a folder with --order, got out.yaml"),
-        (["--schedules", "1f1c"], "got '1f1c'; did you mean '1f1b'? Expected a schedule out of "),
+        (["--schedules", "1f1c"], "--schedules: got '1f1c'; did you mean '1f1b'? Expected a schedule out of "),
         (
             [*SERIALIZED, "--set", "pipeline.schedule=sequential"],
             "expected passes that can be reordered, got concurrent stages, batch serialization, ",

@@ -74,8 +74,12 @@ def test_it_comes_on_top_of_what_disturbs_the_scenario_already(tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_compare_says_what_disturbances_cost_each_schedule(tmp_path):
-    disturbed = "[{ipu: 2, slower: 1.5}]"
+@pytest.mark.parametrize(
+    "disturbed",
+    ["[{ipu: 2, slower: 1.5}]", "[{ipu: 0, slower: 9, from: 1720000}]"],
+    ids=["always", "after the shortest run"],
+)
+def test_compare_says_what_disturbances_cost_each_schedule(tmp_path, disturbed):
     words = ("--schedules", "grouped,1f1b,eager_1f1b", "--disturbances", disturbed)
     done = answer("compare", FOUR, *SET, *words, "--out", tmp_path)
     costs = {}
@@ -97,6 +101,19 @@ def test_compare_shows_one_scenario_without_and_with_disturbances(tmp_path):
     assert (calm["source"], slow["source"]) == ("schedules_four_ipus, undisturbed", "schedules_four_ipus")
     assert calm["waterfall"]["run_cycles"] == cycles()
     assert slow["waterfall"]["run_cycles"] == cycles(f"disturbances={disturbed}")
+
+
+@pytest.mark.usefixtures("without_charts")
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [(("--slower", 2), "weak_points"), (("--seeds", 2, "--set", "disturbances=[{jitter: 5 %}]"), "ensemble")],
+)
+def test_the_slowdown_of_a_run_that_takes_no_time_is_1(tmp_path, words, file):
+    stages = "pipeline.stages=[{name: a, forward: 0}, {name: b, forward: 0}]"
+    free = ("--set", "system={name: free}", "--set", stages, "--set", "expect=null")
+    answer("sweep", FOUR, *free, *words, "--workers", 1, "--out", tmp_path)
+    said = json.loads((tmp_path / f"{file}.json").read_text())["slowdowns"]
+    assert {each["slowdown"] if file == "weak_points" else each for each in said} == {1.0}
 
 
 JITTER = ("--set", "disturbances=[{jitter: 20 %, seed: 3}, {ipu: 1, jitter: 5 %, seed: 8}]", "--set", "expect=null")

@@ -23,7 +23,7 @@ from ipusim.analysis.run_times import run_times_of
 from ipusim.app.page.page import report_page
 from ipusim.app.run_folder.report import RESULT_FILES
 from ipusim.app.scenario import ScenarioError, load_request
-from ipusim.base.errors import FileError, MissingPackageError, OutputError, ProgramError, TimelineError
+from ipusim.base.errors import FileError, MissingPackageError, OptionError, OutputError, TimelineError
 from ipusim.pipeline.holders import Holder
 from ipusim.timeline.kinds import USES
 from ipusim.timeline.timeline import Span, Timeline
@@ -402,8 +402,8 @@ def test_a_comparison_names_what_is_refused(tmp_path, without_pictures):
     ]
     text = refused(ipusim.RequestError, ipusim.compare, odd, "grouped")
     assert text == f"pipeline.gradient_accumulation_count: {refusal[0]}"
-    assert refused(ProgramError, ipusim.compare, odd, ["groupd"]) == (
-        f"got 'groupd'; did you mean 'grouped'? Expected a schedule out of {schedules.SCHEDULES}"
+    assert refused(OptionError, ipusim.compare, odd, ["groupd"]) == (
+        f"schedules: got 'groupd'; did you mean 'grouped'? Expected a schedule out of {schedules.SCHEDULES}"
     )
     path = tmp_path / "odd.yaml"
     path.write_text(json.dumps(odd))
@@ -489,7 +489,7 @@ def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path, without_pictu
     assert isinstance(said.figure(), Figure)
     assert isinstance(said.path_figure(), Figure)
     assert ipusim.load(timed.save(tmp_path)).explain(0).result.data() == timed.explain(0).result.data()
-    with pytest.raises(TimelineError, match="got 7"):
+    with pytest.raises(OptionError, match="execution: expected an execution numbered 0, got 7"):
         timed.explain(7)
 
 

@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from ipusim.app.suggest.words import searched_lines, verdict
 from ipusim.base.errors import OptionError
 from ipusim.base.units import parse_quantity
 from ipusim.pipeline.plan import Sync
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from tests.effort import slowest
 from tests.scenarios import SCENARIOS
@@ -215,6 +216,14 @@ def test_a_given_plan_that_a_limited_search_finds_again_is_kept() -> None:
     assert names == ["other"] * (len(names) - 1) + ["given"]
 
 
+def test_a_suggestion_states_the_time_of_a_run_to_the_last_bit() -> None:
+    stage = {"forward": 1217, "backward": 2000}
+    asked = of_stages("1f1b", stage, stage, system="m2000", repeat_count=7).replace({"infeed.element_bytes": 4096})
+    asked = asked.replace({"system.host.infeed": "1 GB/s"})  # seven updates take 250,392 cycles
+    (given,) = (row for row in plan_rows(suggest(asked, Limits(replicas=(1,)))) if row["plan"] == "given")
+    assert given["weight_update_period_s"] == execute(assemble(asked)).summary.throughput.weight_update_period_s
+
+
 def test_no_two_rows_of_the_table_read_the_same() -> None:
     """Two replicas of two IPUs may hold four stages around the IPUs, or there and back."""
     stage = {"forward": 1000, "backward": 2000, "stash_bytes": 1024}
@@ -379,7 +388,14 @@ def test_segments_are_parts_of_a_micro_batch_and_no_samples() -> None:
     ]
     assert not isinstance(found.ceiling, str)
     assert [*found.ceiling.parts.values()] == [1, 0, 0]
-    assert (found.ceiling.share(4), found.ceiling.count_for(Fraction(9, 10))) == (12 / 13.5, 5)
+    assert "4 micro-batches reach 88.9% of this ceiling, 5 are enough for 90 %." in "\n".join(verdict(found))
+
+
+def test_a_count_too_small_to_fill_the_pipeline_is_simulated_before_it_is_enough() -> None:
+    """One micro-batch takes 3,900 cycles, and two take 6,000, as each further one takes 3,000."""
+    stages = {"forward": 1000, "backward": 2000}, {"forward": 300, "backward": 600}
+    found = suggest(of_stages("1f1b", *stages, gradient_accumulation_count=1), Limits(schedules=("1f1b",)))
+    assert "1 micro-batch reaches 76.9% of this ceiling, 2 are enough for 90 %." in "\n".join(verdict(found))
 
 
 def test_a_program_that_takes_no_time_has_a_verdict() -> None:

@@ -11,6 +11,7 @@ from ipusim.api import Request, RequestError, assemble, execute, schedules
 from ipusim.app.synthesize import synthesis
 from ipusim.app.synthesize.starts import NAME
 from ipusim.app.synthesize.synthesis import synthesize
+from ipusim.app.synthesize.verdict import verdict
 from tests.effort import draws_everything, sampled, seeds, share, slowest
 from tests.orders import Exact, ExactTimeSteps
 
@@ -152,6 +153,18 @@ def test_two_stages_of_an_ipu_are_proven_too():
     found = synthesize(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}), ["gpipe"], seconds=2)
     assert found.best.times.makespan_cycles == found.bound.cycles == ExactTimeSteps(times, 2, 0, [0, 1, 0]).makespan()
     assert found.bound.states
+
+
+def test_a_bound_on_orders_that_copy_after_every_time_step_proves_nothing_of_sharded():
+    """Sharded copies only gradients to the first stage, and nothing forward: it takes less than the bound."""
+    last = {"name": "b", "forward": 37_972, "backward": 75_944, "gradient_bytes": 260_025}
+    pipeline = {"schedule": "1f1b", "sync": "lock_step", "gradient_accumulation_count": 4}
+    pipeline["stages"] = [{"name": "a", "forward": 500, "backward": 0}, last]
+    found = synthesize(Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline}), seconds=0.2)
+    assert found.best.schedule == "sharded"
+    assert found.best.times.makespan_cycles < found.bound.cycles
+    assert not found.is_optimal
+    assert "No bound is known, because sharded does not copy after every time-step" in "\n".join(verdict(found))
 
 
 def test_the_order_searched_has_any_count():

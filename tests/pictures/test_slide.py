@@ -12,7 +12,7 @@ from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import DPI
 from ipusim.app.render.time_bars import TimeBar
 from ipusim.app.scenario.load import load_request
-from ipusim.base.errors import OutputError, ProgramError
+from ipusim.base.errors import OptionError, OutputError
 from ipusim.runs.request.request import Request
 from ipusim.timeline.time_parts import TimePart
 from tests.drawn_pictures import words
@@ -97,7 +97,7 @@ def test_traces_can_be_chosen_by_any_name_of_a_run(four):
     assert traces(comparison_chart(four, traces=["sequential"])) == ["sequential in lock-step"]
     both = comparison_chart(four, traces=["interleaved in lock-step", "grouped", "grouped"])
     assert traces(both) == ["grouped in lock-step", "interleaved in lock-step"]
-    with pytest.raises(ProgramError, match="a trace of 'grouped', 'interleaved' or 'sequential', got 'groupt'"):
+    with pytest.raises(OptionError, match=r"trace: expected a trace of .* or 'sequential', got 'groupt'"):
         comparison_chart(four, traces=["groupt"])
     every = many(four, 20)
     with pytest.raises(OutputError, match="expected traces that fit below the bars, got 20: choose fewer"):
@@ -107,7 +107,7 @@ def test_traces_can_be_chosen_by_any_name_of_a_run(four):
 def test_a_title_of_ones_own_stands_above(four):
     assert comparison_chart(four, title="Mine").texts[0].get_text() == "Mine"
     assert comparison_chart(four).texts[0].get_text() == "some"
-    with pytest.raises(ProgramError, match="expected a title of letters and signs, got"):
+    with pytest.raises(OptionError, match="title: expected letters and signs, got"):
         comparison_chart(four, title="a\0")
 
 

@@ -35,8 +35,8 @@ def job_of(seed):
             stage |= {"parameter_bytes": 40_000, "state_bytes": rng.choice((0, 80_000))}
     request = Request.from_dict(scenario, name="drawn", folder=Path())
     if rng.random() < 0.3:
-        slow = {"ipu": rng.randrange(2), "slower": 2, "from": rng.randrange(2000)}
-        slow |= rng.choice(({}, {"until": 9_000}))
+        slow = {"ipu": rng.randrange(scenario["system"]["auto_select_ipus"]), "slower": 2}
+        slow |= rng.choice(({}, {"from": rng.randrange(2000)}, {"from": rng.randrange(2000), "until": 9_000}))
         request = request.replace({"disturbances": [slow]})
     job = assemble(request)
     piled_up = any(tensors > 40 for tensors in job.plan.waiting.values())  # takes as long as the square of their number
@@ -46,7 +46,23 @@ def job_of(seed):
 @sampled(2)
 @pytest.mark.parametrize("seed", seeds(300))
 def test_parts_add_up_to_the_run_without_the_others(seed):
-    job = job_of(seed)
+    check_parts(job_of(seed))
+
+
+def test_parts_of_replicas_that_load_state_at_different_times_add_up_too():
+    """A slow replica updates later than the other, and both share Streaming Memory: only events give the times."""
+    first = {"name": "a", "forward": 1000, "backward": 2000, "output_bytes": 1024}
+    last = {"name": "b", "forward": 1000, "backward": 2000, "gradient_bytes": 1024, "state_bytes": 100_000}
+    options = {
+        "system": {"name": "m2000", "auto_select_ipus": 4, "enable_remote_buffers": True},
+        "pipeline": {"schedule": "1f1b", "gradient_accumulation_count": 4, "stages": [first, last | {"update": 5000}]},
+        "disturbances": [{"ipu": 2, "slower": 1.5}],
+    }
+    check_parts(assemble(Request.from_dict(options)))
+
+
+def check_parts(job):
+    """Hold the parts of a run's time against runs without the first part, the first two, and so on."""
     run = execute(job)
     found = run.summary.waterfall
     assert list(found.cycles) == list(TimePart)

@@ -22,12 +22,14 @@ from ipusim.api import (
     RequestError,
     RequestMemoryError,
     Run,
+    Schedule,
     Sync,
     Timeline,
     analysis,
     assemble,
     execute,
     hardware,
+    machine,
     pipelines,
     timelines,
 )
@@ -110,6 +112,13 @@ class Row:
         """Parts of the run's time; None if unknown or refused."""
         run = self.result.summary if self.result else self.folder_run
         return run.waterfall if run else None
+
+    @property
+    def has_disturbances(self) -> bool:
+        """Whether the run has disturbances, with or without an effect."""
+        if self.result is not None:
+            return machine.disturbs(self.result.job.system)
+        return self.folder_run is not None and bool(self.folder_run.summary.get("disturbances"))
 
     @property
     def throughput_error(self) -> str:
@@ -199,9 +208,9 @@ def compare(
     the request's value. A single Request without options runs under Graphcore's schedules. Stored runs appear
     unchanged. ``losses`` adds arithmetic.
 
-    Raises ProgramError for an unknown or repeated schedule, order or sync mode, FileError or ModelError for a file
-    without a schedule, FileError for a single folder, OptionError for options of folders, and RequestError or
-    RequestMemoryError if no Request can run.
+    Raises OptionError for an unknown or repeated schedule, order or sync mode and for options of folders, ProgramError
+    for repeated entries, FileError or ModelError for a file without a schedule, FileError for a single folder, and
+    RequestError or RequestMemoryError if no Request can run.
     """
     items = [ComparedItem(requests, requests.name)] if isinstance(requests, Request) else list(requests)
     has_variants = schedules is not None or bool(orders or syncs)
@@ -267,15 +276,16 @@ def _variants(
     pipeline, names = request.options.pipeline, list[str | None]([None])
     if schedules is not None:
         texts = core_schedules.expand_names(schedules)
-        names = [*_distinct("schedule", [_schedule_name(schedule, request) for schedule in texts])]
+        names = [*_distinct("schedules", "schedule", [_schedule_name(schedule, request) for schedule in texts])]
         if not names:
-            raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
+            text = f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none"
+            raise OptionError("schedules", text)
     given_schedule = pipeline.schedule
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
         given_schedule = core_schedules.default_serialized().name
     given_sync, _ = _sync_of(request, given_schedule, None)
-    selection_orders = _names_of("selection order", orders, _SELECTION_ORDERS) or [None]
-    modes = _names_of("sync mode", syncs, [member.value for member in Sync]) or [None]
+    selection_orders = _names_of("orders", "selection order", orders, _SELECTION_ORDERS) or [None]
+    modes = _names_of("sync", "sync mode", syncs, [member.value for member in Sync]) or [None]
     for name, order, mode in product(names, selection_orders, modes):
         schedule = name or given_schedule
         sync, states_sync = _sync_of(request, schedule, mode)
@@ -300,24 +310,32 @@ def _sync_of(request: Request, schedule: str, mode: str | None) -> tuple[Sync, b
 
 def _schedule_name(text: str, request: Request) -> str:
     """Return the schedule's name in a request: registered name or file."""
-    entry = core_schedules.schedule_of(text, request.folder)
+    entry = schedule_of_option(text, request.folder)
     return entry.name if entry.name == text.lower() else text
 
 
-def _names_of(noun: str, names: Sequence[str], choices: Sequence[str]) -> list[str | None]:
-    """Return ``names`` in the spelling of ``choices``, ignoring case. Raises ProgramError for an unknown name."""
+def schedule_of_option(text: str, folder: Path) -> Schedule:
+    """Return a schedule that the option ``schedules`` names; raises OptionError for an unknown name."""
+    try:
+        return core_schedules.schedule_of(text, folder)
+    except ProgramError as error:
+        raise OptionError("schedules", str(error)) from None
+
+
+def _names_of(option: str, noun: str, names: Sequence[str], choices: Sequence[str]) -> list[str | None]:
+    """Return ``names`` in the spelling of ``choices``, ignoring case. Raises OptionError for an unknown name."""
     name_of = {name.lower(): name for name in choices}
     for name in names:
         if name.lower() not in name_of:
             hint = did_you_mean(name, choices, quoted=True)
-            raise ProgramError(f"expected a {noun} out of {', '.join(choices)}, got {name!r}{hint}")
-    return [*_distinct(noun, [name_of[name.lower()] for name in names])]
+            raise OptionError(option, f"expected a {noun} out of {', '.join(choices)}, got {name!r}{hint}")
+    return [*_distinct(option, noun, [name_of[name.lower()] for name in names])]
 
 
-def _distinct(noun: str, names: Sequence[str]) -> list[str]:
-    """Return ``names`` as a list. Raises ProgramError for a name that occurs twice."""
+def _distinct(option: str, noun: str, names: Sequence[str]) -> list[str]:
+    """Return ``names`` as a list. Raises OptionError for a name that occurs twice."""
     if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise ProgramError(f"expected each {noun} once, got {repeated!r} a second time")
+        raise OptionError(option, f"expected each {noun} once, got {repeated!r} a second time")
     return list(names)
 
 

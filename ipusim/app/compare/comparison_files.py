@@ -22,7 +22,7 @@ from ipusim.app.render.tables import Table
 from ipusim.app.render.time_bars import TimeBar, TimeBars
 from ipusim.app.study.figures import figure_columns
 from ipusim.app.study.result import Result
-from ipusim.base.errors import ProgramError
+from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_bytes
 
@@ -38,13 +38,12 @@ def comparison_chart(
     """Return a slide with bars of time parts above traces.
 
     If runs exceed the room, :func:`shown_rows` chooses. The default ``title`` is the runs' shared title. ``traces`` are
-    names of runs as in tables; by default as many as fit, in this order: best, first, then by time. Raises ProgramError
-    for an unknown run and an unprintable title, OutputError for too many traces, and OptionError for an unreadably
-    small size.
+    names of runs as in tables; by default as many as fit, in this order: best, first, then by time. Raises OptionError
+    for an unknown run, an unprintable title and an unreadably small size, and OutputError for too many traces.
     """
     title = title or picture.title
     if not title.replace("\n", "").isprintable():
-        raise ProgramError(f"expected a title of letters and signs, got {title!r:.60}")
+        raise OptionError("title", f"expected letters and signs, got {title!r:.60}")
     rows = shown_rows(result, picture)
     completed = [row for row in rows if row.timeline is not None]
     title = (
@@ -83,13 +82,13 @@ def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row,
 
 
 def _row_called(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
-    """Return the row of a name; raises ProgramError for an unknown name."""
+    """Return the row of a name; raises OptionError for an unknown name."""
     for names in (comparison.labels, comparison.keys, comparison.titles):
         if name in names and (row := comparison.rows[names.index(name)]) in rows:
             return row
     labels = [comparison.label(row) for row in rows]
     hint = did_you_mean(name, labels, quoted=True)
-    raise ProgramError(f"expected a trace of {runs.one_of(map(repr, labels))}, got {name!r}{hint}")
+    raise OptionError("trace", f"expected a trace of {runs.one_of(map(repr, labels))}, got {name!r}{hint}")
 
 
 def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:

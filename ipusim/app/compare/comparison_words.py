@@ -191,11 +191,11 @@ def _faster_but_too_large(comparison: Comparison) -> list[Row]:
 
 
 def _slowdown(row: Row) -> float | None:
-    """Return slow-down S of a row: time over undisturbed time. None if undisturbed or unknown."""
-    disturbed = row.waterfall.cycles.get(timelines.TimePart.DISTURBANCES, 0) if row.waterfall else 0
-    if row.waterfall is None or not disturbed:
+    """Return slow-down S of a row: time over undisturbed time. None without disturbances, or if unknown."""
+    if row.waterfall is None or not row.has_disturbances:
         return None
-    return row.waterfall.run_cycles / max(row.waterfall.run_cycles - disturbed, 1)
+    cycles = row.waterfall.run_cycles
+    return analysis.slowdown(cycles, cycles - row.waterfall.cycles.get(timelines.TimePart.DISTURBANCES, 0))
 
 
 def _disturbance_words(comparison: Comparison) -> Iterator[str]:

@@ -25,6 +25,7 @@ from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import disturbance_words, waterfall_table, waterfall_words
 from ipusim.app.render.window import ShownPart, part_window
 from ipusim.app.run_folder.report import EXPLANATION_FILES
+from ipusim.app.run_folder.report_options import check_execution
 from ipusim.app.study.result import Result
 from ipusim.base.errors import OptionError
 from ipusim.base.looks import Look
@@ -296,8 +297,12 @@ def explain(
         straggling: whether to compute the cost of stragglers.
         shares: recomputed fraction of a stage's passes, by kind and stage, for an unknown scenario.
 
-    Raises TimelineError for an execution missing in the run, OptionError for impossible changes.
+    Raises OptionError for an execution missing in the run, for impossible changes, and for sync modes beside a user's
+    changes, which name their own.
     """
+    check_execution(timeline.info.executions, execution)
+    if texts and syncs:
+        raise OptionError("sync", "expected none with {}, whose changes name their own sync modes", "what")
     if isinstance(job, str) and (texts or straggling):
         raise OptionError("what" if texts else "stragglers", f"expected a run with a scenario: {job}")
     if not isinstance(job, str):

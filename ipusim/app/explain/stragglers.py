@@ -64,8 +64,8 @@ class Stragglers:
 
     @property
     def slowdown(self) -> float:
-        """Slowdown S; 1 for a run of zero cycles."""
-        return self.cycles / self.ideal_cycles if self.ideal_cycles else 1.0
+        """Slowdown S."""
+        return analysis.slowdown(self.cycles, self.ideal_cycles)
 
     def words(self) -> Iterator[str]:
         """Yield the slowdown, its meaning, and the straggler."""
@@ -143,8 +143,8 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     share_of_slowest, share_of_last = (
         (cycles - variant_cycles) / lost_cycles if lost_cycles > 0 else None for variant_cycles in partial_cycles
     )
-    types = {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()}
-    ipus = {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()}
+    types = {name: analysis.slowdown(slower, ideal) for name, slower in by_type.items()}
+    ipus = {ipu: analysis.slowdown(slower, ideal) for ipu, slower in by_ipu.items()}
     return Stragglers(cycles, ideal, types, ipus, tuple(slowest), share_of_slowest, share_of_last, job.system.replicas)
 
 

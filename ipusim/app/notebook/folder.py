@@ -82,7 +82,7 @@ class RunFolder(RunView):
             The explanation, which a notebook shows.
 
         Raises:
-            TimelineError: for an unknown execution.
+            OptionError: for an unknown execution.
         """
         return Explanation(explain(self.timeline, job_behind(self.folder, trust=trust), execution))
 

@@ -96,7 +96,7 @@ class Run(RunView):
             The explanation, which a notebook shows.
 
         Raises:
-            TimelineError: for an unknown execution.
+            OptionError: for an unknown execution.
         """
         return Explanation(explain(self.timeline, self.result.job, execution))
 

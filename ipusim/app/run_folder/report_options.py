@@ -18,10 +18,7 @@ def check_picture(executions: int, part: ShownPart) -> None:
                 option,
                 f"expected a cycle from 0 to {runs.MAX_CYCLES}, the limit of a run, got {runs.show(cycle)}",
             )
-    if execution is not None and not 0 <= execution < executions:
-        raise OptionError(
-            "execution", f"expected an execution {format_numbers(executions)}, got {runs.show(execution)}"
-        )
+    check_execution(executions, execution)
     if phase is not None and (start is not None or end is not None):
         raise OptionError("phase", "expected either a phase or cycles {} and {}, got both", "start", "end")
     words = [name.replace(" ", "-") for name in analysis.PHASES]
@@ -29,6 +26,14 @@ def check_picture(executions: int, part: ShownPart) -> None:
         raise OptionError("phase", f"expected {runs.one_of(words)}, got {phase!r}{did_you_mean(phase, words)}")
     if start is not None and end is not None and start >= end:
         raise OptionError("start", f"expected a cycle before {{}} {end}, got {start}", "end")
+
+
+def check_execution(executions: int, execution: int | None) -> None:
+    """Refuse an execution that no run of ``executions`` executions has; raises OptionError."""
+    if execution is not None and not 0 <= execution < executions:
+        raise OptionError(
+            "execution", f"expected an execution {format_numbers(executions)}, got {runs.show(execution)}"
+        )
 
 
 def phase_word(phase: str) -> str:

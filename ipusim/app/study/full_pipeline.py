@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
@@ -54,10 +55,6 @@ class Full:
     def fixed_cycles(self) -> Fraction:
         """Cycles independent of the count: fill and drain, weight update, all-reduce."""
         return self.cycles - self.count * self.slope
-
-    def share(self, count: int) -> Fraction:
-        """Return the throughput at ``count`` as a share of its limit for large counts."""
-        return count * self.slope / (count * self.slope + self.fixed_cycles)
 
     def least_count(self, share: Fraction, multiple: int) -> int:
         """Return the smallest multiple of ``multiple`` that reaches ``share`` of the limiting throughput."""
@@ -134,6 +131,7 @@ class Ceiling:
         samples: samples of a micro-batch, over all replicas of all hosts.
         multiple: common factor of all counts that the schedule accepts.
         clock_hz: frequency of the tile clock.
+        cycles_at: function from a count to the cycles of a weight update; raises CountError for a refused count.
     """
 
     full: Full
@@ -142,19 +140,27 @@ class Ceiling:
     samples: int
     multiple: int
     clock_hz: int
+    cycles_at: Callable[[int], Fraction] = field(repr=False)
 
     @property
     def samples_per_s(self) -> float:
         """Throughput that no count passes."""
         return float(self.samples * self.clock_hz / self.full.slope)
 
-    def share(self, count: int) -> float:
-        """Return the share of the ceiling reached at a count."""
-        return float(self.full.share(count))
-
     def count_for(self, share: Fraction) -> int:
-        """Return the smallest count reaching ``share`` of the ceiling."""
-        return self.full.least_count(share, self.multiple)
+        """Return a count reaching ``share`` of the ceiling: the smallest with a full pipeline, or a smaller one.
+
+        The linear growth says nothing of pipelines that are not full: these are simulated.
+        """
+        count = self.full.least_count(share, self.multiple)
+        while count < self.full.count and not self._reaches(count, share):
+            count += self.multiple
+        return count
+
+    def _reaches(self, count: int, share: Fraction) -> bool:
+        with suppress(CountError):
+            return count * self.full.slope >= share * self.cycles_at(count)
+        return False
 
     @property
     def parts(self) -> dict[str, float]:
@@ -192,9 +198,10 @@ def ceiling_of(
             raise CountError(trial.refusal)
         return update_cycles(trial.job)
 
+    cycles_at = cycles_at or trial_cycles
     try:
         full_counts = runs.full_counts(job)
-        full = full_growth(cycles_at or trial_cycles, full_counts.apart, full_counts.least, counts)
+        full = full_growth(cycles_at, full_counts.apart, full_counts.least, counts)
     except NeverFullError:
         return ""
     except CountError as error:
@@ -205,4 +212,4 @@ def ceiling_of(
     count = job.plan.shape.count // shape.serialization  # a plan of a long run holds only some micro-batches
     samples = job.program.micro_batch_size * job.system.learners * shape.serialization
     busiest, mean = max(pass_cycles.values()) // count, Fraction(sum(pass_cycles.values()), len(pass_cycles) * count)
-    return Ceiling(full, busiest, mean, samples, job.schedule.count_step(shape), job.system.clock_hz)
+    return Ceiling(full, busiest, mean, samples, job.schedule.count_step(shape), job.system.clock_hz, cycles_at)

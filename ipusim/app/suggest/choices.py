@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ipusim.api import Schedule, hardware, runs
 from ipusim.api import schedules as core_schedules
-from ipusim.app.compare.compare import GRAPHCORE_SCHEDULES
+from ipusim.app.compare.compare import GRAPHCORE_SCHEDULES, schedule_of_option
 from ipusim.app.suggest.baseline import STAY, Baseline
 from ipusim.app.suggest.limits import PLACEMENTS, Limits, truths_of
 from ipusim.app.suggest.units import Units
@@ -282,7 +282,7 @@ def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]
     )
     result: dict[str, Schedule] = {}
     for name in candidates:
-        schedule = core_schedules.schedule_of(name, baseline.request.folder)
+        schedule = schedule_of_option(name, baseline.request.folder)
         result[schedule.name if schedule.name in core_schedules.names() else name] = schedule
     return sorted(result.items(), key=lambda item: item[0] != plan_name)
 

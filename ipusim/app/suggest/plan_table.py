@@ -123,12 +123,12 @@ def accumulation_count(trial: Trial) -> int:
 
 def update_seconds(trial: Trial) -> float:
     """Return a plan's time per weight update in seconds; of inference, per execution."""
-    return float(trial.period / trial.accepted_job.system.clock_hz)
+    return trial.throughput.weight_update_period_s
 
 
 def samples_per_second(trial: Trial) -> float | None:
     """Return a plan's throughput in samples per second; None for a plan without time."""
-    return float(trial.samples * trial.accepted_job.system.clock_hz / trial.period) if trial.period else None
+    return trial.throughput.samples_per_s or None
 
 
 def throughput_text(samples_per_s: float | None) -> str:

@@ -124,10 +124,10 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     if note := pipelines.idealised(trial.accepted_job.plan.sync for _, trial in shown_trials(suggestion)):
         yield note
     yield job.memory.verdict()
-    yield from ceiling_words(suggestion.ceiling, job, "Ceiling of the plan")
+    yield from ceiling_words(suggestion.ceiling, trial, "Ceiling of the plan")
     if trial is not suggestion.given_trial and suggestion.given_trial.job is not None:
-        given_job = suggestion.given_trial.job
-        yield from ceiling_words(ceiling_of(given_job), given_job, "Ceiling of the given plan")
+        given_trial = suggestion.given_trial
+        yield from ceiling_words(ceiling_of(given_trial.accepted_job), given_trial, "Ceiling of the given plan")
 
 
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
@@ -270,7 +270,7 @@ def _times_as_fast(trial: Trial, reference: Trial) -> str:
     return f"{float(theirs / mine):.2f} times as fast" if mine else "as fast" if not theirs else "faster"
 
 
-def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]:
+def ceiling_words(ceiling: Ceiling | str, trial: Trial, owner: str) -> Iterator[str]:
     """Yield the throughput limit of a plan for many micro-batches, with its losses."""
     if isinstance(ceiling, str):
         if ceiling:
@@ -278,11 +278,12 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]
         return
     if not ceiling.full.slope:
         return
-    count = job.request.options.pipeline.gradient_accumulation_count
+    count, share = accumulation_count(trial), (samples_per_second(trial) or 0.0) / ceiling.samples_per_s
+    enough = ceiling.count_for(_CEILING_SHARE)
     yield (
         f"{owner}, its throughput with ever more micro-batches: {format_throughput(ceiling.samples_per_s)}. "
-        f"{_micro_batches(count)} reach{'es' * (count == 1)} {ceiling.share(count):.1%} of this ceiling, "
-        f"{ceiling.count_for(_CEILING_SHARE)} are enough for 90 %."
+        f"{_micro_batches(count)} reach{'es' * (count == 1)} {share:.1%} of this ceiling, "
+        f"{enough} {'is' if enough == 1 else 'are'} enough for 90 %."
     )
     parts = ", ".join(f"{name} {share:.1%}" for name, share in ceiling.parts.items())
     yield f"At this ceiling the time goes into: {parts}."

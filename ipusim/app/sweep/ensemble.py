@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Request, runs
+from ipusim.api import Request, analysis, runs
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.histogram import Mark, histogram
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -75,8 +75,7 @@ class Ensemble(Result):
     @cached_property
     def slowdowns(self) -> list[float]:
         """Slow-down S of the successful runs: time over undisturbed time."""
-        undisturbed = max(self.undisturbed.run_cycles, 1)
-        return [outcome.run_cycles / undisturbed for outcome in self.outcomes]
+        return [analysis.slowdown(outcome.run_cycles, self.undisturbed.run_cycles) for outcome in self.outcomes]
 
     @cached_property
     def percentiles(self) -> dict[int, list[float]]:

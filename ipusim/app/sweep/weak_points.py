@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, Final
 
-from ipusim.api import Request, assemble, runs
+from ipusim.api import Request, analysis, assemble, runs
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.system_map import SystemMap, system_maps
@@ -74,10 +74,10 @@ class WeakPoints(Result):
         for (disturbances, *values), outcome in self.sweep.finished_points:  # undisturbed points come first
             options, added = ", ".join(map(str, values)), disturbances[count:]
             if outcome.has_run and not added:
-                undisturbed_cycles[options], slowdowns[options] = max(outcome.run_cycles, 1), {"IPU": {}, "cable": {}}
+                undisturbed_cycles[options], slowdowns[options] = outcome.run_cycles, {"IPU": {}, "cable": {}}
             for item in added if outcome.has_run and options in undisturbed_cycles else ():
                 kind, place = ("IPU", item["ipu"]) if "ipu" in item else ("cable", tuple(item["link"]))
-                slowdowns[options][kind][place] = outcome.run_cycles / undisturbed_cycles[options]
+                slowdowns[options][kind][place] = analysis.slowdown(outcome.run_cycles, undisturbed_cycles[options])
         return slowdowns
 
     @cached_property

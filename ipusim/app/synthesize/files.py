@@ -69,7 +69,7 @@ class SynthesisResult(Result):
             "best": self.synthesis.best.schedule,
             "is_optimal": self.synthesis.is_optimal,
             "makespan_cycles": times.makespan_cycles,
-            "bound_cycles": self.synthesis.bound.cycles,
+            "bound_cycles": self.synthesis.bound.cycles if self.synthesis.has_bound else None,
             "letters": {str(ipu): list(parts) for ipu, parts in self.synthesis.words.items()},
             "least_count": self.synthesis.least_count,
             "every_count": self.synthesis.is_periodic,

@@ -21,6 +21,7 @@ from ipusim.api import (
     Sync,
     analysis,
     assemble,
+    pipelines,
     schedules,
 )
 from ipusim.app.compare.compare import Row, compare
@@ -101,9 +102,18 @@ class Synthesis:
         return self.best.times.count if is_small else self.least_count
 
     @property
+    def has_bound(self) -> bool:
+        """Validity of the bound for the best schedule; false for schedules without copies after some time-steps."""
+        assert self.best.result is not None, "the best row has a result"
+        job = self.best.result.job
+        copies_always = not job.plan.sync.has_time_steps or job.plan.copy_rule is pipelines.CopyRule.MERGED
+        return copies_always or job.system.free or len(job.plan.ipus) == 1
+
+    @property
     def is_optimal(self) -> bool:
-        """Whether the pipeline reaches the bound."""
-        return self.best.times is not None and self.best.times.makespan_cycles <= self.bound.cycles
+        """Whether the pipeline reaches a valid bound."""
+        makespan = None if self.best.times is None else self.best.times.makespan_cycles
+        return makespan is not None and makespan <= self.bound.cycles and self.has_bound
 
 
 def synthesize(

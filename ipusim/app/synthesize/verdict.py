@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ipusim.api import analysis
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_words import ties
 from ipusim.app.synthesize.synthesis import Synthesis
@@ -37,25 +38,7 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
             else f"no more time than {comparison_text}, and a lower cost"
         )
         yield f"Best: {synthesis.new_order.name}, {period} per weight update; {gain}."
-    bound_s = times.seconds(synthesis.bound.cycles)
-    name = synthesis.best.schedule
-    makespan = times.makespan_cycles
-    seconds = f"{synthesis.seconds:.1f} s"
-    ends = f"Without its weight update {name} takes {makespan:,} cycles ({format_seconds(times.seconds(makespan))})"
-    if synthesis.is_optimal and synthesis.bound.states:
-        states = f"{synthesis.bound.states:,} states of the pipeline"
-        yield f"{ends}, which is proven the best: in {states}, all possible improvements, no Order takes less."
-    elif synthesis.is_optimal:
-        count = counted(times.count, "micro-batch", "es")
-        passes = "forward passes and halves of backward passes" if synthesis.contains("IW") else "these passes"
-        yield f"{ends}, which is optimal for {count}: no Order of {passes} takes less."
-    else:
-        excess = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
-        yield (
-            f"{ends}, {excess}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound_s)}). The search "
-            f"ended after {seconds}, which is no proof: a better Order may exist."
-        )
-    yield f"The bound comes from {synthesis.bound.words}. It ignores memory, and links shared by several copies."
+    yield from _bound_words(synthesis, times)
     if (most := synthesis.micro_batches) is not None:
         cost, work = times.bubble.rank_cost_cycles, times.bubble.ideal_cycles
         yield (
@@ -71,6 +54,32 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
             yield f"{alternative.name}, with {reason}, takes {less}% less; Orders with {reason} are not searched."
     if synthesis.new_order is not None:
         yield _served_counts(synthesis)
+
+
+def _bound_words(synthesis: Synthesis, times: analysis.RunTimes) -> Iterator[str]:
+    """Yield makespan, distance from the bound, and binding part."""
+    bound_s = times.seconds(synthesis.bound.cycles)
+    name = synthesis.best.schedule
+    makespan = times.makespan_cycles
+    seconds = f"{synthesis.seconds:.1f} s"
+    ends = f"Without its weight update {name} takes {makespan:,} cycles ({format_seconds(times.seconds(makespan))})"
+    if not synthesis.has_bound:
+        yield f"{ends}. No bound is known, because {name} does not copy after every time-step."
+        return
+    if synthesis.is_optimal and synthesis.bound.states:
+        states = f"{synthesis.bound.states:,} states of the pipeline"
+        yield f"{ends}, which is proven the best: in {states}, all possible improvements, no Order takes less."
+    elif synthesis.is_optimal:
+        count = counted(times.count, "micro-batch", "es")
+        passes = "forward passes and halves of backward passes" if synthesis.contains("IW") else "these passes"
+        yield f"{ends}, which is optimal for {count}: no Order of {passes} takes less."
+    else:
+        excess = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
+        yield (
+            f"{ends}, {excess}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound_s)}). The search "
+            f"ended after {seconds}, which is no proof: a better Order may exist."
+        )
+    yield f"The bound comes from {synthesis.bound.words}. It ignores memory, and links shared by several copies."
 
 
 def _served_counts(synthesis: Synthesis) -> str:

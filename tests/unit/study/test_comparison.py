@@ -139,17 +139,17 @@ def test_what_makes_no_comparison_is_refused(folder):
     assert error(ProgramError, [ComparedItem(FOUR, "four.yaml"), ComparedItem(FOUR, "four.yaml")]) == (
         "four.yaml: expected each run once, got this run a second time"
     )
-    assert error(ProgramError, FOUR, ["grouped", "Grouped"]) == (
-        "expected each schedule once, got 'grouped' a second time"
+    assert error(OptionError, FOUR, ["grouped", "Grouped"]) == (
+        "schedules: expected each schedule once, got 'grouped' a second time"
     )
-    assert error(ProgramError, FOUR, None, ["lock_step", "lock_step"]) == (
-        "expected each sync mode once, got 'lock_step' a second time"
+    assert error(OptionError, FOUR, None, ["lock_step", "lock_step"]) == (
+        "sync: expected each sync mode once, got 'lock_step' a second time"
     )
-    assert error(ProgramError, FOUR, None, (), ["HOOF", "hoof"]) == (
-        "expected each selection order once, got 'HOOF' a second time"
+    assert error(OptionError, FOUR, None, (), ["HOOF", "hoof"]) == (
+        "orders: expected each selection order once, got 'HOOF' a second time"
     )
-    assert error(ProgramError, FOUR, None, (), ["SNAK"]) == (
-        "expected a selection order out of AUTO, ZIGZAG, SNAKE, HOOF, got 'SNAK'; did you mean 'SNAKE'?"
+    assert error(OptionError, FOUR, None, (), ["SNAK"]) == (
+        "orders: expected a selection order out of AUTO, ZIGZAG, SNAKE, HOOF, got 'SNAK'; did you mean 'SNAKE'?"
     )
     assert "must be a multiple of 8, but it is 9" in error(
         RequestError, FOUR.replace({"pipeline.gradient_accumulation_count": 9}), ["grouped", "interleaved"]
