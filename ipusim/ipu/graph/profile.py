@@ -15,7 +15,7 @@ from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.host_scopes import HostCalls, HostScopes
 from ipusim.ipu.graph.node import Graph, Output, Variable, source_of
 from ipusim.ipu.graph.prices.nodes import FREE
-from ipusim.ipu.graph.prices.observed import Observation, ObservedNode, form_of
+from ipusim.ipu.graph.prices.observed import Observation, ObservedNode, bytes_of
 from ipusim.ipu.graph.prices.passes import StageWork, work_of_stage
 from ipusim.ipu.graph.prices.rules import work_of_update
 from ipusim.ipu.graph.prices.view import SAME_VALUE, is_constant
@@ -292,7 +292,7 @@ def _with_checkpoints(
     """
     count = len(sections.names) - is_last
     stash = [0] * len(sections.names)
-    sizes = dict(zip(observed.stage_cut.keeps, (form_of(value).nbytes for value in observed.keeps), strict=True))
+    sizes = dict(zip(observed.stage_cut.keeps, map(bytes_of, observed.keeps), strict=True))
     makers = {entry.node.name: entry.node for entry in observed.nodes}
     sources: set[Output] = set()
     for tensor, size in sizes.items():
@@ -309,7 +309,7 @@ def _with_checkpoints(
     inner = sections.values[:-1] if is_last else sections.values
     read = {tensor for names in sections.names[:count] for name in names for tensor in graph.nodes[name].inputs}
     input_sizes = [
-        form_of(value).nbytes
+        bytes_of(value)
         for tensor, value in zip(observed.stage_cut.takes, observed.takes, strict=True)
         if not is_last or tensor in read
     ]
@@ -331,7 +331,7 @@ def _itemsize(values: Iterable[Any]) -> int:
 
 
 def _bytes(values: Iterable[Any]) -> int:
-    return sum(form_of(value).nbytes for value in values)
+    return sum(map(bytes_of, values))
 
 
 def _most_touched(observed: ObservedStage) -> int:

@@ -21,6 +21,8 @@ from ipusim.ipu.graph.traced_step import TracedStep, handed_to_update
 
 #: Node attribute holding the IPU number.
 SHARD: Final = "_ipusim_shard"
+#: Operation types that make an empty list of tensors.
+_LISTS: Final = frozenset({"EmptyTensorList", "TensorListReserve"})
 #: Operation types whose outputs equal their inputs.
 _IDENTITIES: Final = frozenset({"Identity", "IdentityN"})
 
@@ -107,16 +109,20 @@ def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
     """Return a body's nodes by purpose.
 
     A node belongs to a gradient if TensorFlow records its origin, the forward node whose gradient it computes, or if
-    the node lies between two nodes with an origin. Nodes that depend on gradients, by data or control edges, belong to
-    the update. Nodes that would give the same result before the update are excepted: a loss that
-    only control edges connect to the update belongs to the forward pass.
+    the node lies between two nodes with an origin. Excepted are lists, in which a forward loop collects values for its
+    gradient. Nodes that depend on gradients, by data or control edges, belong to the update. Nodes that would give the
+    same result before the update are excepted: a loss that only control edges connect to the update belongs to the
+    forward pass.
 
     Args:
         graph: the graph.
         names: names of the body's nodes.
     """
     nodes = [node for name, node in graph.nodes.items() if name in names]
-    origins = {node.name for node in nodes if node.origin}
+    used_forwards = {tensor.node for node in nodes if not node.origin for tensor in node.inputs}
+    lists = [node for node in nodes if node.type in _LISTS and node.name in used_forwards]
+    list_parts = {node.name for node in lists} | {tensor.node for node in lists for tensor in node.inputs}
+    origins = {node.name for node in nodes if node.origin and node.name not in list_parts}
     descendants = _reach(nodes, origins, forwards=True)
     ancestors = _reach(nodes, origins, forwards=False)
     gradient = origins | (descendants & ancestors)

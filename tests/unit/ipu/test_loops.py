@@ -89,6 +89,27 @@ def test_a_loop_inside_of_a_body_is_on_the_ipu_of_its_own_body(names):
         found([1, 0])
 
 
+def test_a_loop_inside_of_a_body_runs_in_the_forward_pass_and_learns(names):
+    """The loss w^3 sum(x) has the gradient 3 w^2 sum(x); sums are 6 and 12. A pass has the work of three products."""
+    tf, ipu = names.tf, names.ipu
+    infeed, outfeed = stream(names), queue(names)
+
+    def body(x):
+        w = tf.get_variable("w", [], initializer=tf.ones_initializer())
+        powers = tf.while_loop(lambda time, _: time < 3, lambda time, value: (time + 1, value * w), (0, x))[1]
+        loss = tf.reduce_sum(powers)
+        return outfeed.enqueue(loss), tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+
+    found = run(names, lambda: ipu.loops.repeat(2, body, [], infeed), outfeed, [infeed])
+    second = 1 - 0.01 * 3 * 6
+    np.testing.assert_allclose(found.sent, [6, 12 * second**3], rtol=1e-6)
+    np.testing.assert_allclose(found.variables["w"], second - 0.01 * 3 * second**2 * 12, rtol=1e-6)
+    (stage,) = found.job.program.stages
+    assert stage.forward[0].vector.elementwise >= 3 * 3
+    assert stage.backward[0].vector.elementwise >= 3 * 3
+    assert stage.stash_bytes == 12 + 3 * (12 + 4)  # x, and in each iteration the value and w
+
+
 def test_dropout_in_a_sharded_body_draws_anew_in_each_iteration(names):
     tf, ipu = names.tf, names.ipu
     configure(names, 2)

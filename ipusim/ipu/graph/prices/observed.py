@@ -55,6 +55,13 @@ def form_of(value: Any) -> Form:
     return Form(np.shape(value), value.dtype)
 
 
+def bytes_of(value: Any) -> int:
+    """Return a value's bytes; a list has the bytes of its elements."""
+    if isinstance(value, TensorList):
+        return sum(map(bytes_of, value.items))
+    return form_of(value).nbytes
+
+
 @dataclass(frozen=True, eq=False)
 class ObservedNode:
     """A node after execution.
