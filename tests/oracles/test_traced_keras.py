@@ -55,6 +55,7 @@ def _cnn(k, optimizer=None, **options):
 def _lstm(k, optimizer=None, **options):
     layers = [
         k.layers.Embedding(50, 8, input_length=12),
+        k.layers.SimpleRNN(6, return_sequences=True),
         k.layers.LSTM(6),
         k.layers.Dense(1, "sigmoid"),
     ]
@@ -139,7 +140,7 @@ def _accumulated(model, x, y, count):
 
 
 #: Stages of the calls of each model, two or three; accumulation counts that their schedules take.
-STAGES = {"mlp": ([0, 0, 1], 4), "cnn": ([0, 0, 0, 1, 1, 1, 1, 1, 1], 4), "lstm": ([0, 1, 2], 6)}
+STAGES = {"mlp": ([0, 0, 1], 4), "cnn": ([0, 0, 0, 1, 1, 1, 1, 1, 1], 4), "lstm": ([0, 0, 1, 2], 6)}
 
 
 @pytest.mark.parametrize("name", ["cnn", "lstm", pytest.param("mlp", marks=rarest)])

@@ -12,12 +12,18 @@ from ipusim.ipu.graph.registry import entry_of
 
 #: Operation types whose nodes every part repeats: constants and handles of variables.
 SHARED_TYPES: Final = frozenset({"Const", "VarHandleOp"})
+#: First words of TensorFlow's operation types that change variables. Operations that only read have kernels.
+CHANGES_OF_VARIABLES: Final = ("Resource", "Assign")
 
 
 def runs_for_effect(node: Node) -> bool:
-    """Tell whether a node runs even if no node reads the results."""
+    """Tell whether a node runs even if no node reads the results.
+
+    A change of a variable without a kernel counts as an effect: a run must refuse the node, not leave the change out.
+    """
     entry = entry_of(node)
-    return node.type in WITHOUT_EFFECTS or (entry is not None and entry.effect)
+    effect = node.type.startswith(CHANGES_OF_VARIABLES) if entry is None else entry.effect
+    return effect or node.type in WITHOUT_EFFECTS
 
 
 class NeededNodes:

@@ -107,10 +107,9 @@ def _version_of_main() -> int:
     """Return the TensorFlow version of this process's program."""
     from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - loads TensorFlow
 
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
-    if file is None:
+    path = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
+    if not path.is_file():  # the program comes from an option, a pipe or an archive
         return 2
-    path = Path(file)
     return written_for(ast.parse(path.read_bytes()), path.resolve().parent)[0]
 
 

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from ipusim.base.errors import UnsupportedProgramError
 from tests.golden.graph.eager import check_graph
 from tests.golden.graph.values import drawn, names, positive, whole
 from tests.programs import tensorflow
 
 CHANGES = names("Add Sub Mul Div Max Min Update")
+CHANGES_OF_ELEMENTS = names("Add Sub Update")
 IN_GRAPHS = [
     "ReadVariableOp",
     "VarIsInitializedOp",
@@ -18,6 +20,8 @@ IN_GRAPHS = [
     "ResourceGather",
     "ResourceGatherNd",
     *(f"ResourceScatter{name}" for name in CHANGES),
+    *(f"ResourceScatterNd{name}" for name in CHANGES_OF_ELEMENTS),
+    "ResourceStridedSliceAssign",
 ]
 
 
@@ -64,3 +68,40 @@ def test_rows_change(tf, change):
 
     rows = whole(1, 3, 4) if change == "Update" else whole(1, 3, 1)
     check_graph(function, rows, positive(3, 3, seed=1), variables=[table])
+
+
+@pytest.mark.parametrize("change", CHANGES_OF_ELEMENTS)
+def test_elements_change(tf, change):
+    table = tf.Variable(positive(5, 3))
+    operation = getattr(tf.raw_ops, f"ResourceScatterNd{change}")
+
+    def function(places, updates):
+        operation(ref=table.handle, indices=places, updates=updates)
+        return table.read_value()
+
+    places = np.array([[0, 1], [3, 2], [0, 1 if change != "Update" else 2]], np.int32)
+    check_graph(function, places, positive(3, seed=1), variables=[table])
+
+
+def test_slices_are_assigned(tf):
+    table = tf.Variable(drawn(5, 3))
+
+    def function(row, column, number):
+        table[1].assign(row)
+        table[::-2, 2].assign(column)
+        table[..., 0:1].assign(table[..., 1:2])
+        table[-1, 1].assign(number)
+        return table.read_value()
+
+    check_graph(function, drawn(3, seed=1), drawn(3, seed=2), np.float32(7), variables=[table])
+
+
+def test_a_change_without_a_kernel_is_refused(tf):
+    variable = tf.Variable(drawn(2))
+
+    def function(delta):
+        tf.raw_ops.ResourceApplyProximalGradientDescent(var=variable.handle, alpha=1.0, l1=0.0, l2=0.0, delta=delta)
+        return variable.read_value()
+
+    with pytest.raises(UnsupportedProgramError, match="ResourceApplyProximalGradientDescent is not simulated"):
+        check_graph(function, drawn(2, seed=1), variables=[variable])

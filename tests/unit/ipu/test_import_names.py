@@ -63,6 +63,12 @@ def test_the_package_costs_nothing_until_a_program_imports_tensorflow():
     assert done.stdout == "True False False\n"
 
 
+def test_a_program_on_standard_input_is_hosted():
+    text = "import ipusim.ipu, tensorflow\nprint(tensorflow.__version__)"
+    done = subprocess.run([sys.executable, "-"], input=text, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{VERSIONS[2]}\n"
+
+
 @pytest.fixture
 def _not_imported_yet(monkeypatch):
     """Forget that another test of this process has imported TensorFlow."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.kernels.shaping import int_tuple
-from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.node import Node, Variable
 from ipusim.ipu.graph.registry import Kernel, kernel, register
 
 
@@ -55,6 +55,18 @@ def _strided_slice_gradient(node: Node) -> Kernel:
         result = np.zeros(int_tuple(shape), grad.dtype)
         result[index(begin, end, steps)] = grad
         return result
+
+    return run
+
+
+@register("ResourceStridedSliceAssign", effect=True)
+def _assign_strided_slice(node: Node) -> Kernel:
+    index = _index(node)
+
+    def run(variable: Variable, begin: Array, end: Array, steps: Array, value: Array) -> None:
+        result = np.array(variable.value)
+        result[index(begin, end, steps)] = value
+        variable.assign(result)
 
     return run
 

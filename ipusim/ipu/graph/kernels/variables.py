@@ -28,25 +28,27 @@ kernel("ResourceGather")(lambda variable, indices: np.take(variable.value, indic
 kernel("ResourceGatherNd")(lambda variable, indices: variable.value[tuple(np.moveaxis(indices, -1, 0))])
 
 
-def _scattered(change: Kernel) -> Kernel:
-    """Return a kernel that changes rows of a variable, one after another if an index repeats."""
+def _scattered(change: Kernel, by_element: bool) -> Kernel:
+    """Return a kernel that changes rows or elements of a variable, one after another if an index repeats."""
 
     def run(variable: Variable, indices: Array, updates: Array) -> None:
         value = np.array(variable.value)
-        change(value, indices, updates)
+        change(value, tuple(np.moveaxis(indices, -1, 0)) if by_element else indices, updates)
         variable.assign(value)
 
     return run
 
 
 _CHANGES = {
-    "ResourceScatterAdd": np.add.at,
-    "ResourceScatterSub": np.subtract.at,
-    "ResourceScatterMul": np.multiply.at,
-    "ResourceScatterDiv": np.divide.at,
-    "ResourceScatterMax": np.maximum.at,
-    "ResourceScatterMin": np.minimum.at,
-    "ResourceScatterUpdate": lambda value, indices, updates: value.__setitem__(indices, updates),
+    "Add": np.add.at,
+    "Sub": np.subtract.at,
+    "Mul": np.multiply.at,
+    "Div": np.divide.at,
+    "Max": np.maximum.at,
+    "Min": np.minimum.at,
+    "Update": lambda value, indices, updates: value.__setitem__(indices, updates),
 }
-for _type, _change in _CHANGES.items():
-    kernel(_type, effect=True)(_scattered(_change))
+for _name, _change in _CHANGES.items():
+    kernel(f"ResourceScatter{_name}", effect=True)(_scattered(_change, by_element=False))
+    if _name in {"Add", "Sub", "Update"}:  # XLA compiles no other changes of elements
+        kernel(f"ResourceScatterNd{_name}", effect=True)(_scattered(_change, by_element=True))

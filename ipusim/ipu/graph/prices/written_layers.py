@@ -121,9 +121,14 @@ def _depends_only_on(view: PassView, tensor: Output, x: Output, nodes: set[str])
 
 
 def _has_values(view: PassView, activation: str, x: Output, last: Node) -> bool:
-    """Tell whether the nodes from ``x`` to ``last`` compute an activation, by their values at sample points."""
+    """Tell whether the nodes from ``x`` to ``last`` compute an activation, by their values at sample points.
+
+    The points lie along an axis before those of the tensors, so constants of any shape can be combined with them. A
+    constant of several numbers gives the values a larger shape, which is not an activation's.
+    """
     dtype = view.form(x).dtype
-    points: Any = np.linspace(-4.0, 4.0, 33).astype(dtype)
+    axes = [1] * len(view.form(last.outputs[0]).shape)
+    points: Any = np.linspace(-4.0, 4.0, 33).astype(dtype).reshape(-1, *axes)
     executable = Executable(view.graph, [x], [last.outputs[0]])
     (result,) = executable.run(Invocation({}), [points])
     expected_values, _ = layers.ActivationLayer(activation).forward({}, points.astype(np.float64))

@@ -83,7 +83,8 @@ class ModelTracer(StepTracer):
         if self.updates != 1:
             return None
         nodes, owners = step.graph.nodes, dict(step.trace.owners)
-        gradients = set(step.trace.gradient_nodes)
+        # a loop's gradient creates empty lists, which the forward pass fills
+        gradients = {name for name in step.trace.gradient_nodes if nodes[name].type != "EmptyTensorList"}
         later_names: list[str] = []
         handles: set[Any] = set()
         update = set(step.update_nodes)

@@ -57,8 +57,9 @@ def test_an_activation_in_any_form_is_that_of_its_layer(tf, form):
         lambda tf, x: 0.5 * x * (1 + tf.tanh(0.8 * (x + 0.044715 * tf.pow(x, 3)))),
         lambda tf, x: 0.5 * x * (2 + tf.math.erf(x / math.sqrt(2))),
         lambda tf, x: x * tf.sigmoid(1.702 * x),
+        lambda tf, x: tf.sigmoid(x * 2) * np.arange(7, dtype=np.float32),
     ],
-    ids=["another factor", "another sum", "an approximation by a sigmoid"],
+    ids=["another factor", "another sum", "an approximation by a sigmoid", "a constant of several numbers"],
 )
 def test_arithmetic_with_other_values_is_no_activation_of_that_name(tf, function):
     dense = tf.keras.layers.Dense
