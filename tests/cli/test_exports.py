@@ -306,9 +306,9 @@ def test_a_phase_that_the_run_has_not_ends_with_exit_code_2(tmp_path):
     assert (done.returncode, done.stderr) == (2, f"{said}; the picture shows execution 0 instead\n")
     before = sorted(tmp_path.iterdir())
     assert refusal("show", tmp_path, "--phase", "weight-update") == f"{said}\n"
-    assert (
-        refusal("show", tmp_path, "--phase", "rampdown")
-        == "--phase: expected ramp-up, main, ramp-down or weight-update, got 'rampdown'; did you mean ramp-down?\n"
+    assert refusal("show", tmp_path, "--phase", "rampdown") == (
+        "--phase: expected ramp-up, main, ramp-down or weight-update, or no option for all phases, got 'rampdown'; "
+        "did you mean ramp-down?\n"
     )
     text = f"--out: expected a picture or tables named .png, .svg, .pdf, .csv or .parquet, got {tmp_path / 'a.bmp'}\n"
     assert refusal("show", tmp_path, "--out", tmp_path / "a.bmp") == text

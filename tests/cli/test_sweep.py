@@ -256,7 +256,7 @@ def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace
     child.send_signal(signal.SIGINT)
     told, problems = child.communicate()
     assert (child.returncode, told) == (-signal.SIGINT, "")
-    kept = f"{stored_runs(out)} simulated points are stored, and the same command continues with the others"
+    kept = f"{stored_runs(out)} simulated points are stored, and the same command simulates only missing points"
     assert problems == f"{place}: interrupted. {kept}\n"
     partly, whole = (set((folder / "sweep.csv").read_text().splitlines()) for folder in (out, uninterrupted))
     assert 5 < len(partly) < len(whole)

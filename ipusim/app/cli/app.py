@@ -52,7 +52,11 @@ Start = Annotated[int | None, typer.Option("--from", min=0, metavar="CYCLE", hel
 End = Annotated[int | None, typer.Option("--to", min=1, metavar="CYCLE", help="last cycle of the picture")]
 PhaseName = Annotated[
     str | None,
-    typer.Option("--phase", metavar="PHASE", help="show one phase: ramp-up, main, ramp-down or weight-update"),
+    typer.Option(
+        "--phase",
+        metavar="PHASE",
+        help="show one phase: ramp-up, main, ramp-down or weight-update  [default: all phases]",
+    ),
 ]
 Execution = Annotated[
     int | None,

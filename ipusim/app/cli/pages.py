@@ -29,7 +29,8 @@ def report(
 ) -> None:
     """Write one HTML page of runs: traces to zoom into, memory, causes of waiting, tables; works without network.
 
-    With --play the page is an animation for lectures: passes as they run, and the work that waits on each IPU.
+    The button Play starts an animation: passes as they run, and the work that waits on each IPU. With --play the
+    page opens with it.
     """
     from ipusim.app.page.page import write_page
 

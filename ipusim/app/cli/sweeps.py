@@ -166,7 +166,7 @@ def _report_stored_points(journal: Journal, target: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         count = sum(outcome.has_run for outcome in journal.outcomes.values())
         advice = f"{counted(count, 'simulated point')} {'is' if count == 1 else 'are'} stored"
-        advice += ", and the same command continues with the others" if count else ""
+        advice += ", and the same command simulates only missing points" if count else ""
         typer.echo(f"{target}: interrupted. {advice}", err=True)
         raise
 

@@ -9,7 +9,7 @@ from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
-from ipusim.base.units import counted, enumerated, format_seconds, format_throughput
+from ipusim.base.units import counted, enumerated, format_bytes, format_seconds, format_throughput
 
 #: Minimum difference printed as a percentage without decimals.
 _LEAST_WHOLE_PERCENTAGE: Final = 1.0
@@ -126,11 +126,13 @@ def reasons(comparison: Comparison) -> Iterator[str]:
 def ties(comparison: Comparison) -> Iterator[str]:
     """Yield runs as fast as the best: equal peak memory first, then larger peaks."""
     for larger in (False, True):
-        labels = [
-            comparison.label(row) for row in comparison.equally_fast if comparison.needs_more_memory(row) == larger
-        ]
+        rows = [row for row in comparison.equally_fast if comparison.needs_more_memory(row) == larger]
+        labels = [*map(comparison.label, rows)]
         if labels:
             verb, more = ("keep", "more micro-batches") if comparison.counts_micro_batches else ("hold", "more memory")
+            needs = [comparison.memory_need(row) or 0 for row in (*rows, comparison.best) if row is not None]
+            if verb == "hold" and len(rows) == 1 and len({*map(format_bytes, needs)}) == 1:  # equal in the table
+                more = f"{format_bytes(needs[0] - needs[1])} more memory"
             clause = f", which {verb}{'s' * (len(labels) == 1)} {more}" if larger else ""
             yield f"as fast as {enumerated(labels, _MOST_RUNS)}{clause}"
 

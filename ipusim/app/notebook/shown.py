@@ -224,4 +224,4 @@ class RunView(ResultView):
 
     def __repr__(self) -> str:
         """Return the run's name and main figures."""
-        return f"<{type(self).__name__} of {self.times.name}: {html.verdict(self.times)}>"
+        return f"<{type(self).__name__} of {self.times.name}, {self.times.order_and_sync}: {html.verdict(self.times)}>"

@@ -23,7 +23,10 @@ def check_picture(executions: int, part: ShownPart) -> None:
         raise OptionError("phase", "expected either a phase or cycles {} and {}, got both", "start", "end")
     words = [name.replace(" ", "-") for name in analysis.PHASES]
     if phase is not None and phase_word(phase) not in words:
-        raise OptionError("phase", f"expected {runs.one_of(words)}, got {phase!r}{did_you_mean(phase, words)}")
+        raise OptionError(
+            "phase",
+            f"expected {runs.one_of(words)}, or no option for all phases, got {phase!r}{did_you_mean(phase, words)}",
+        )
     if start is not None and end is not None and start >= end:
         raise OptionError("start", f"expected a cycle before {{}} {end}, got {start}", "end")
 

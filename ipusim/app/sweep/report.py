@@ -322,8 +322,8 @@ def ceiling_table(limits: Sequence[SweepCeiling], swept: Sweep) -> Table:
             "90% from count": str(limit.enough_count),
             "95% from count": str(limit.near_count),
             "share of ideal": f"{limit.share_of_ideal:.1%}",
-            "left by unequal stages": f"{limit.balance:.1%}",
-            "left by other losses": f"{limit.other_share:.1%}",
+            "factor: unequal stages": f"{limit.balance:.1%}",
+            "factor: other losses": f"{limit.other_share:.1%}",
         }
         for limit in limits
     )

@@ -89,7 +89,7 @@ def shards_of(graph: Graph, names: Collection[str]) -> Shards:
 
 
 def _body_shard(graph: Graph, node: Node, shard: int | None) -> int | None:
-    """Return the IPU of the functions that a node calls; by default ``shard``, the IPU of the node."""
+    """Return the IPU of a node's functions; by default ``shard``, the IPU of the node."""
 
     def called(caller: Node) -> Iterator[Node]:
         values = (value if isinstance(value, list) else [value] for value in caller.attributes.values())
@@ -108,9 +108,9 @@ def _body_shard(graph: Graph, node: Node, shard: int | None) -> int | None:
 def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
     """Return a body's nodes by purpose.
 
-    A node belongs to a gradient if TensorFlow records its origin, the forward node whose gradient it computes, or if
-    the node lies between two nodes with an origin. Excepted are lists, in which a forward loop collects values for its
-    gradient. Nodes that depend on gradients, by data or control edges, belong to the update. Nodes that would give the
+    A node belongs to a gradient if TensorFlow records its origin, the forward node whose gradient it computes, or
+    if the node lies between two nodes with an origin. A forward loop's lists of values for the gradient are forward
+    nodes. Nodes that depend on gradients, by data or control edges, belong to the update. Nodes that would give the
     same result before the update are excepted: a loss that only control edges connect to the update belongs to the
     forward pass.
 

@@ -56,7 +56,7 @@ def form_of(value: Any) -> Form:
 
 
 def bytes_of(value: Any) -> int:
-    """Return a value's bytes; a list has the bytes of its elements."""
+    """Return the bytes of an array, or of all elements of a list."""
     if isinstance(value, TensorList):
         return sum(map(bytes_of, value.items))
     return form_of(value).nbytes

@@ -83,7 +83,7 @@ class ModelTracer(StepTracer):
         if self.updates != 1:
             return None
         nodes, owners = step.graph.nodes, dict(step.trace.owners)
-        # a loop's gradient creates empty lists, which the forward pass fills
+        # a forward loop fills lists for its gradient
         gradients = {name for name in step.trace.gradient_nodes if nodes[name].type != "EmptyTensorList"}
         later_names: list[str] = []
         handles: set[Any] = set()
