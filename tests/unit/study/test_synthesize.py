@@ -148,6 +148,11 @@ def test_no_schedule_beats_the_bound(schedule, sync):
     assert lower_bound(tasks, job.plan.shape.micro_batches).cycles <= execute(job).summary.makespan_cycles
 
 
+def test_copies_in_sequence_round_their_cycles_up_once():
+    job = job_of("eager_1f1b", [(1000, 1), (0, 1)], 3, system="bow2000", output_bytes=[75387, 0])
+    assert lower_bound(tasks_of(job), 3).cycles <= execute(job).summary.makespan_cycles
+
+
 @pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
 def test_the_bound_of_very_many_micro_batches_is_hardly_less(sync):
     _, tasks, _ = case("zbv", 4, sync, "m2000")
