@@ -253,6 +253,14 @@ def test_what_a_ceiling_is_made_of_does_not_depend_on_how_many_micro_batches_are
     assert ceilings[0].parts == ceilings[1].parts  # type: ignore[union-attr]
 
 
+def test_activations_that_move_may_fill_the_links_later_so_no_ceiling_is_known() -> None:
+    """Three counts up to 16 grow evenly by half of the cycles that a micro-batch takes from a count of 128 on."""
+    moved = {"pipeline.schedule": "gpipe", "pipeline.offload_activations": {"to": "partner"}}
+    request = load_request(SCENARIOS / "memory_by_schedule.yaml")
+    assert isinstance(ceiling_of(assemble(change_request(request, {"pipeline.schedule": "gpipe"}))), Ceiling)
+    assert ceiling_of(assemble(change_request(request, moved))) == ""
+
+
 def test_state_that_stays_on_its_ipus_is_said_where_it_would_not_by_default(tmp_path: Path) -> None:
     scenario = tmp_path / "offload.yaml"
     text = (SCENARIOS / "optimizer_state_offload.yaml").read_text()

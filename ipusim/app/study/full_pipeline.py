@@ -188,9 +188,12 @@ def ceiling_of(
         counts: ascending counts with known cycles.
 
     Returns:
-        Ceiling; if unknown, the schedule's refusal, or an empty text for a pipeline that is never full.
+        Ceiling; if unknown, the schedule's refusal, or an empty text for a pipeline that is never full, or whose moved
+        activations may fill the links only at large counts.
     """
     shape = job.program.shape
+    if job.program.offload.moved is not None:
+        return ""
 
     def trial_cycles(count: int) -> Fraction:
         trial = try_request(job.request, {COUNT: count})
