@@ -298,10 +298,10 @@ def run_file(checkout: Path, file: str) -> list[Row]:
             process.kill()
             process.join()
         end_reason = f"the process ended with {process.exitcode}"
-        if is_late or process.exitcode == -signal.SIGXCPU:
-            end_reason = (
-                f"not done after {f'{_IDLE_LIMIT} s' if is_late else f'{_LIMIT} s of processor time'} of its file"
-            )
+        if is_late:
+            end_reason = f"not done after {_IDLE_LIMIT} s of its file"
+        elif process.exitcode == -signal.SIGXCPU:
+            end_reason = f"not done after {_LIMIT} s of processor time of its file"
         lines = report.read_text(encoding="utf-8").splitlines()
     rows: dict[str, Row] = {}
     for test, outcome, why in map(json.loads, lines):

@@ -124,7 +124,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
 def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
     """Return the waterfall; None for a long run without repeats, for which `ipusim explain` computes the waterfall."""
     is_long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
-    if is_long and not (jump and job.workload is None):  # without a jump, or with arithmetic, none looked for repeats
+    if is_long and not (jump and job.workload is None):  # a jump without arithmetic has looked for repeats
         is_long = not timeline_of(job, timeline.info.executions).repeats
     return None if is_long else waterfall_of(job, timeline)
 

@@ -29,8 +29,8 @@ def report(
 ) -> None:
     """Write one HTML page of runs: traces to zoom into, memory, causes of waiting, tables; works without network.
 
-    The button Play starts an animation: passes as they run, and the work that waits on each IPU. With --play the
-    page opens with it.
+    The button Play starts an animation: passes as they run, and the work that waits on each IPU. A page made with
+    --play opens with the animation.
     """
     from ipusim.app.page.page import write_page
 

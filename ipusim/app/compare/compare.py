@@ -22,7 +22,6 @@ from ipusim.api import (
     RequestError,
     RequestMemoryError,
     Run,
-    Schedule,
     Sync,
     Timeline,
     analysis,
@@ -34,11 +33,11 @@ from ipusim.api import (
     timelines,
 )
 from ipusim.api import schedules as core_schedules
+from ipusim.app.compare.compared_names import names_of, schedule_names
 from ipusim.app.run_folder.stored import StoredRun
 from ipusim.app.study.figures import outcome_figures
 from ipusim.app.study.trial import time_alone
 from ipusim.base.errors import FileError, IpusimError, OptionError, ProgramError
-from ipusim.base.near_names import did_you_mean
 
 #: Graphcore's schedules and its sharding, the default set for a single scenario.
 GRAPHCORE_SCHEDULES: Final = ("grouped", "interleaved", "sequential", "sharded")
@@ -275,17 +274,13 @@ def _variants(
     """Yield a variant for every combination of schedules, selection orders and sync modes."""
     pipeline, names = request.options.pipeline, list[str | None]([None])
     if schedules is not None:
-        texts = core_schedules.expand_names(schedules)
-        names = [*_distinct("schedules", "schedule", [_schedule_name(schedule, request) for schedule in texts])]
-        if not names:
-            text = f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none"
-            raise OptionError("schedules", text)
+        names = [*schedule_names(schedules, request.folder)]
     given_schedule = pipeline.schedule
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
         given_schedule = core_schedules.default_serialized().name
     given_sync, _ = _sync_of(request, given_schedule, None)
-    selection_orders = _names_of("orders", "selection order", orders, _SELECTION_ORDERS) or [None]
-    modes = _names_of("sync", "sync mode", syncs, [member.value for member in Sync]) or [None]
+    selection_orders = names_of("orders", "selection order", orders, _SELECTION_ORDERS) or [None]
+    modes = names_of("sync", "sync mode", syncs, [member.value for member in Sync]) or [None]
     for name, order, mode in product(names, selection_orders, modes):
         schedule = name or given_schedule
         sync, states_sync = _sync_of(request, schedule, mode)
@@ -306,37 +301,6 @@ def _sync_of(request: Request, schedule: str, mode: str | None) -> tuple[Sync, b
         states_sync, sync = entry.states_sync, entry.syncs[0]
     stated_mode = mode or request.options.pipeline.sync
     return (Sync(stated_mode), True) if stated_mode else (sync, states_sync)
-
-
-def _schedule_name(text: str, request: Request) -> str:
-    """Return the schedule's name in a request: registered name or file."""
-    entry = schedule_of_option(text, request.folder)
-    return entry.name if entry.name == text.lower() else text
-
-
-def schedule_of_option(text: str, folder: Path) -> Schedule:
-    """Return a schedule that the option ``schedules`` names; raises OptionError for an unknown name."""
-    try:
-        return core_schedules.schedule_of(text, folder)
-    except ProgramError as error:
-        raise OptionError("schedules", str(error)) from None
-
-
-def _names_of(option: str, noun: str, names: Sequence[str], choices: Sequence[str]) -> list[str | None]:
-    """Return ``names`` in the spelling of ``choices``, ignoring case. Raises OptionError for an unknown name."""
-    name_of = {name.lower(): name for name in choices}
-    for name in names:
-        if name.lower() not in name_of:
-            hint = did_you_mean(name, choices, quoted=True)
-            raise OptionError(option, f"expected a {noun} out of {', '.join(choices)}, got {name!r}{hint}")
-    return [*_distinct(option, noun, [name_of[name.lower()] for name in names])]
-
-
-def _distinct(option: str, noun: str, names: Sequence[str]) -> list[str]:
-    """Return ``names`` as a list. Raises OptionError for a name that occurs twice."""
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise OptionError(option, f"expected each {noun} once, got {repeated!r} a second time")
-    return list(names)
 
 
 def _run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ipusim.api import analysis, pipelines, timelines
@@ -127,14 +127,20 @@ def ties(comparison: Comparison) -> Iterator[str]:
     """Yield runs as fast as the best: equal peak memory first, then larger peaks."""
     for larger in (False, True):
         rows = [row for row in comparison.equally_fast if comparison.needs_more_memory(row) == larger]
-        labels = [*map(comparison.label, rows)]
-        if labels:
-            verb, more = ("keep", "more micro-batches") if comparison.counts_micro_batches else ("hold", "more memory")
-            needs = [comparison.memory_need(row) or 0 for row in (*rows, comparison.best) if row is not None]
-            if verb == "hold" and len(rows) == 1 and len({*map(format_bytes, needs)}) == 1:  # equal in the table
-                more = f"{format_bytes(needs[0] - needs[1])} more memory"
-            clause = f", which {verb}{'s' * (len(labels) == 1)} {more}" if larger else ""
-            yield f"as fast as {enumerated(labels, _MOST_RUNS)}{clause}"
+        if rows:
+            clause = f", which {_more_memory(comparison, rows)}" if larger else ""
+            yield f"as fast as {enumerated(map(comparison.label, rows), _MOST_RUNS)}{clause}"
+
+
+def _more_memory(comparison: Comparison, rows: Sequence[Row]) -> str:
+    """Return what rows need more than the best; the number of bytes if the table shows equal memory."""
+    ending = "s" * (len(rows) == 1)
+    if comparison.counts_micro_batches:
+        return f"keep{ending} more micro-batches"
+    needs = [comparison.memory_need(row) or 0 for row in (*rows, comparison.best) if row is not None]
+    if len(rows) == 1 and len({*map(format_bytes, needs)}) == 1:
+        return f"holds {format_bytes(needs[0] - needs[1])} more memory"
+    return f"hold{ending} more memory"
 
 
 def _what_decides(comparison: Comparison) -> Iterator[str]:

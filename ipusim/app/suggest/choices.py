@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from ipusim.api import Schedule, hardware, runs
 from ipusim.api import schedules as core_schedules
-from ipusim.app.compare.compare import GRAPHCORE_SCHEDULES, schedule_of_option
+from ipusim.app.compare.compare import GRAPHCORE_SCHEDULES
+from ipusim.app.compare.compared_names import schedule_of_option
 from ipusim.app.suggest.baseline import STAY, Baseline
 from ipusim.app.suggest.limits import PLACEMENTS, Limits, truths_of
 from ipusim.app.suggest.units import Units

@@ -245,15 +245,15 @@ def _against_own(suggestion: Suggestion) -> str:
 
 def _unequal_steps(suggestion: Suggestion) -> Iterator[str]:
     """Yield how sums of gradients make the plan learn in other steps than the given plan."""
-    trials = (suggestion.trial, suggestion.given_trial)
-    jobs = [trial.job for trial in trials if trial.job is not None]
-    if any(job.program.reduction != "SUM" or job.request.options.optimizer is None for job in jobs):
+    trial, given_trial = suggestion.trial, suggestion.given_trial
+    program, options = suggestion.job.program, suggestion.job.request.options
+    if given_trial.job is None or options.optimizer is None or program.reduction != "SUM":
         return
-    mine, *theirs = map(accumulation_count, (trial for trial in trials if trial.job is not None))
-    if theirs and theirs != [mine]:
+    count, given_count = accumulation_count(trial), accumulation_count(given_trial)
+    if count != given_count:
         yield (
-            f"The plan learns in other steps: a weight update adds up the gradients of {_micro_batches(mine)}, under "
-            f"the given plan of {theirs[0]} (reduction_method SUM). With MEAN, the steps are equal."
+            f"The plan learns in other steps: a weight update adds up the gradients of {_micro_batches(count)}, under "
+            f"the given plan of {given_count} (reduction_method SUM). With MEAN, the steps are equal."
         )
 
 

@@ -81,8 +81,8 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
         if send is not None and send.cycles:
             source, target = tasks.pairs[send.pair]
             begins = [arrival - send.cycles for arrival in arrivals[letter]]
-            # Cycles of a copy are rounded up, and copies in sequence share the rounding: only the first counts whole.
-            cycles = [send.cycles - (turn > 0 or times > 1) for turn in range(turn_count)]
+            first_cycles = send.cycles if times == 1 else send.least_cycles
+            cycles = [first_cycles, *[send.least_cycles] * (turn_count - 1)]
             copies = zip(begins, cycles, send_tails[letter], strict=True)
             pieces.setdefault(f"copies from IPU {source} to IPU {target}", []).extend(copies)
     best = Bound(max(sum(piece) for pieces_of_one in pieces.values() for piece in pieces_of_one) + meetings)
@@ -132,7 +132,7 @@ def earliest_begins(tasks: Tasks, count: int) -> tuple[list[list[int]], list[lis
                 begin = max(begin, arrivals[need][turn] if is_apart else heads[need][turn] + tasks.cycles[need])
             letter_heads[turn] = begin
             if send is not None:
-                after_last_copy = arrivals[letter][turn - 1] + max(send.cycles - 1, 0) if turn else 0
+                after_last_copy = arrivals[letter][turn - 1] + send.least_cycles if turn else 0
                 arrivals[letter][turn] = max(begin + cycles + send.lead + send.cycles, after_last_copy)
     return heads, arrivals
 
@@ -146,7 +146,7 @@ def _tails(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
         for turn in reversed(range(count)):
             if send is not None:
                 if turn + 1 < count:
-                    later_copies = send_tails[letter][turn + 1] + max(send.cycles - 1, 0)
+                    later_copies = send_tails[letter][turn + 1] + send.least_cycles
                     send_tails[letter][turn] = max(send_tails[letter][turn], later_copies)
                 letter_tails[turn] = max(letter_tails[turn], send.lead + send.cycles + send_tails[letter][turn])
             if turn + 1 < count:

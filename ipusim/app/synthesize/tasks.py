@@ -33,6 +33,11 @@ class Send(NamedTuple):
     lead: int
     cycles: int
 
+    @property
+    def least_cycles(self) -> int:
+        """Minimum cycles directly after another copy: cycles are rounded up, and copies in sequence are once."""
+        return max(self.cycles - 1, 0)
+
 
 @dataclass(frozen=True, eq=False)
 class Tasks:

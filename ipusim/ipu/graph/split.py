@@ -21,8 +21,8 @@ from ipusim.ipu.graph.traced_step import TracedStep, handed_to_update
 
 #: Node attribute holding the IPU number.
 SHARD: Final = "_ipusim_shard"
-#: Operation types that make an empty list of tensors.
-_LISTS: Final = frozenset({"EmptyTensorList", "TensorListReserve"})
+#: Operation types that make an empty list of tensors. Gradients of loops make such lists; the forward loops fill them.
+LISTS: Final = frozenset({"EmptyTensorList", "TensorListReserve"})
 #: Operation types whose outputs equal their inputs.
 _IDENTITIES: Final = frozenset({"Identity", "IdentityN"})
 
@@ -120,7 +120,7 @@ def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
     """
     nodes = [node for name, node in graph.nodes.items() if name in names]
     used_forwards = {tensor.node for node in nodes if not node.origin for tensor in node.inputs}
-    lists = [node for node in nodes if node.type in _LISTS and node.name in used_forwards]
+    lists = [node for node in nodes if node.type in LISTS and node.name in used_forwards]
     list_parts = {node.name for node in lists} | {tensor.node for node in lists for tensor in node.inputs}
     origins = {node.name for node in nodes if node.origin and node.name not in list_parts}
     descendants = _reach(nodes, origins, forwards=True)

@@ -57,30 +57,30 @@ def test_rows_are_gathered(tf):
     check_graph(function, np.array([[0, 4], [4, 2]], np.int32), np.array([[0, 1], [3, 2]], np.int32), variables=[table])
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_rows_change(tf, change):
+def check_change(tf, change, indices, updates):
     table = tf.Variable(positive(5, 3))
-    operation = getattr(tf.raw_ops, f"ResourceScatter{change}")
 
-    def function(rows, updates):
-        operation(resource=table.handle, indices=rows, updates=updates)
+    def function(places, values):
+        change(table.handle, places, values)
         return table.read_value()
 
+    check_graph(function, indices, updates, variables=[table])
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_rows_change(tf, change):
+    operation = getattr(tf.raw_ops, f"ResourceScatter{change}")
     rows = whole(1, 3, 4) if change == "Update" else whole(1, 3, 1)
-    check_graph(function, rows, positive(3, 3, seed=1), variables=[table])
+    check_change(
+        tf, lambda table, at, by: operation(resource=table, indices=at, updates=by), rows, positive(3, 3, seed=1)
+    )
 
 
 @pytest.mark.parametrize("change", CHANGES_OF_ELEMENTS)
 def test_elements_change(tf, change):
-    table = tf.Variable(positive(5, 3))
     operation = getattr(tf.raw_ops, f"ResourceScatterNd{change}")
-
-    def function(places, updates):
-        operation(ref=table.handle, indices=places, updates=updates)
-        return table.read_value()
-
     places = np.array([[0, 1], [3, 2], [0, 1 if change != "Update" else 2]], np.int32)
-    check_graph(function, places, positive(3, seed=1), variables=[table])
+    check_change(tf, lambda table, at, by: operation(ref=table, indices=at, updates=by), places, positive(3, seed=1))
 
 
 def test_slices_are_assigned(tf):

@@ -10,6 +10,7 @@ from typing import Any
 from ipusim.ipu.graph.cut import FEED, Kind
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph
+from ipusim.ipu.graph.split import LISTS
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer
@@ -83,8 +84,7 @@ class ModelTracer(StepTracer):
         if self.updates != 1:
             return None
         nodes, owners = step.graph.nodes, dict(step.trace.owners)
-        # a forward loop fills lists for its gradient
-        gradients = {name for name in step.trace.gradient_nodes if nodes[name].type != "EmptyTensorList"}
+        gradients = {name for name in step.trace.gradient_nodes if nodes[name].type not in LISTS}
         later_names: list[str] = []
         handles: set[Any] = set()
         update = set(step.update_nodes)
