@@ -119,9 +119,10 @@ def load(folder: Path | str) -> RunFolder:
         >>> import ipusim, tempfile
         >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
         >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
-        >>> with tempfile.TemporaryDirectory() as folder:
+        >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +NORMALIZE_WHITESPACE
         ...     ipusim.load(ipusim.run(options).save(folder))
-        <RunFolder of pipeline: 11.28 us per weight update, 354,667 samples/s, bubble 20.0% (idle / (IPUs x makespan))>
+        <RunFolder of pipeline, grouped in lock-step: 11.28 us per weight update, 354,667 samples/s,
+        bubble 20.0% (idle / (IPUs x makespan))>
     """
     return RunFolder(Path(folder))
 

@@ -157,8 +157,9 @@ def run(
         >>> import ipusim
         >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
         >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
-        >>> ipusim.run(options)
-        <Run of pipeline: 11.28 us per weight update, 354,667 samples/s, bubble 20.0% (idle / (IPUs x makespan))>
+        >>> ipusim.run(options)  # doctest: +NORMALIZE_WHITESPACE
+        <Run of pipeline, grouped in lock-step: 11.28 us per weight update, 354,667 samples/s,
+        bubble 20.0% (idle / (IPUs x makespan))>
     """
     with open_request(source, changes) as request:
         return Run(execute(assemble(request), progress, hooks))
