@@ -20,6 +20,7 @@ _OMITTED_OPTIONS: Final = (
     "system.select_ipus",
     "system.selection_order",
     "system.enable_remote_buffers",
+    "system.streaming_memory",
     "system.host.count",
     "pipeline.sync",
     "pipeline.virtual_stages",

@@ -42,6 +42,7 @@ def model(system, pipeline, **more):
     )
 
 
+SLOW = {"bandwidth": "1 GB/s"}
 CUT = {"splits": ["b"], "gradient_accumulation_count": 8}
 
 
@@ -54,9 +55,10 @@ CUT = {"splits": ["b"], "gradient_accumulation_count": 8}
         (model({"auto_select_ipus": 2}, {**CUT, "schedule": "1f1b"}), 1),
         (model({"auto_select_ipus": 2}, {**CUT, "allow_recompute": True}), 1),
         (model({"auto_select_ipus": 2}, {**CUT, "schedule": "dualpipe"}), 1),
+        (model({"auto_select_ipus": 2, "enable_remote_buffers": True, "streaming_memory": SLOW}, CUT), 1),
         (model({"auto_select_ipus": 2}, CUT, disturbances=[{"ipu": 1, "slower": 3}]), 1),
     ],
-    ids=["pipeline", "replicas", "hosts", "point-to-point", "recomputation", "two copies", "disturbed"],
+    ids=["pipeline", "replicas", "hosts", "point-to-point", "recomputation", "two copies", "offloaded", "disturbed"],
 )
 def test_replicas_and_hosts_are_micro_batches_of_one_ipu_that_computes_nothing_again(asked, times):
     alone = {"schedule": "single", "gradient_accumulation_count": 8 * times}
