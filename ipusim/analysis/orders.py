@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
@@ -113,12 +114,16 @@ class FasterOrder:
 def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[OrderReport, ...]:
     """Report every selection order on the same device: ZIGZAG, SNAKE, HOOF.
 
-    ``costs`` belong to the order in use; copies of the other orders are priced here.
+    ``costs`` belong to the order in use; copies of the other orders are priced here. An order without a cable that the
+    system's disturbances name has no report, as a scenario with both is refused.
     """
     reports = []
     for order in ORDERS:
         is_current = order == system.selection_order
-        device = system if is_current else system.reordered(order)
+        try:
+            device = system if is_current else system.reordered(order)
+        except DeviceError:
+            continue
         longest_and_all = _copy_cycles(plan, program, device, costs if is_current else None)
         reports.append(OrderReport(order, is_current, device.ipus, _routes(plan, program, device), *longest_and_all))
     return tuple(reports)

@@ -90,7 +90,7 @@ class Summary(RunTimes):
         repeat_count: executions per step.
         reduction_method: reduction of gradients within an execution and across replicas.
         selection_order_reason: reason for the selection order of the IPUs.
-        selection_orders: routes and copy times in each selection order.
+        selection_orders: routes and copy times in each selection order that the disturbances permit.
         gradient_sum: sum of gradients over replicas; None for a single replica, or without gradients.
         stage_cycles: cycles of each stage.
         memory: memory of the IPUs.

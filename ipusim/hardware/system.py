@@ -298,17 +298,19 @@ class System(Placement):
             order: ZIGZAG, SNAKE or HOOF.
 
         Returns:
-            The device, with another mapping from logical to physical IPUs.
+            The device, with another mapping from logical to physical IPUs. Disturbances name logical IPUs, so a
+            disturbed cable is another physical cable.
 
         Raises:
-            DeviceError: for an unknown order.
+            DeviceError: for an unknown order, or an order in which no cable joins the IPUs of a disturbed cable.
         """
-        return replace(
-            self,
+        device = replace(
+            self.undisturbed,
             ipus=physical_ipus(self.topology.ipus, order, self.shards),
             selection_order=order,
             order_reason=f"{order} was asked for.",
         )
+        return device.disturbed(self.disturbances)
 
     def replica(self, number: int) -> System:
         """Return a replica's part of the device, as a separate device.
