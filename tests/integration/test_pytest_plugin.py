@@ -43,6 +43,7 @@ price: forward of s0 was 1,000 cycles, is 3,000 (and 1 more)
   forward of s0: law 'given' was 1000 = 1000, is 3000 = 3000
   all rates are the same: the priced work differs, or the law reads different numbers of the work
   the scenario sets pipeline.stages.s0.forward: 3,000, was 1,000
+  the time per weight update was 27.28 us, is 35.55 us
 
 missed  time_steps: 12, expected at most 3
 """

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ipusim.api import Run, pipelines
+from ipusim.api import Run, pipelines, runs
 from ipusim.app.regression.listed import first_difference
 from ipusim.app.regression.pin import instructions, pin_of, spans
-from ipusim.base.units import format_bytes
+from ipusim.base.units import format_bytes, format_seconds
 
 #: Tolerances of losses and weights between machines with different rounding, by precision.
 _TOLERANCES: Final = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
@@ -59,7 +59,8 @@ def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
         f"the pin was made with {name} {pinned}, this is {value}"
         for name, pinned, value in _changes(pin["versions"], current["versions"])
     )
-    causes = (*change.causes, *_changed_options(pin["asked"], current["asked"]), *versions)
+    options = _changed_options(pin["asked"], current["asked"])
+    causes = (*change.causes, *options, *_changed_period(pin, current), *versions)
     return Difference(change.subject, change.text, causes)
 
 
@@ -234,6 +235,22 @@ def _by_how_much(old: Any, new: Any) -> str:
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in (old, new)) or not old:
         return ""
     return f", by {abs(new / old - 1):.3g} of the value {'more' if new > old else 'less'}"
+
+
+def _changed_period(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the old and new time per weight update, or per execution of inference, if they differ."""
+    old, new = _period_text(pin), _period_text(current)
+    if old != new:
+        yield f"the time per {'weight update' if current['shape']['training'] else 'execution'} was {old}, is {new}"
+
+
+def _period_text(pin: Mapping[str, Any]) -> str:
+    """Return the time from one weight update to the next; ``not known`` if a file has no such numbers."""
+    numbers = (pin["time"].get("run_cycles"), pin["shape"].get("executions"), pin["device"].get("clock_hz"))
+    if not all(isinstance(number, int) and 0 < number <= runs.MAX_CYCLES for number in numbers):
+        return "not known"
+    cycles, executions, clock_hz = numbers
+    return format_seconds(cycles / executions / clock_hz)
 
 
 def _changed_options(pinned: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
