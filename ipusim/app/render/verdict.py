@@ -97,19 +97,24 @@ def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], f
         cost: cost of the run's disturbances.
         seconds: conversion of cycles to seconds.
     """
+    growth, change = cost.cycles - cost.plain_cycles, ""
+    if growth and cost.plain_cycles:
+        share = f", {growth / cost.cycles:.1%} of the longer run" if growth > 0 else ""
+        change = f" ({abs(growth) / cost.plain_cycles:.1%} {'more' if growth > 0 else 'less'}{share})"
     parts = [
         f"S is {cost.slowdown:.3f}: the run takes {format_seconds(seconds(cost.cycles))}, without them "
-        f"{format_seconds(seconds(cost.plain_cycles))}"
+        f"{format_seconds(seconds(cost.plain_cycles))}{change}"
     ]
     by_cables = timelines.Idle.COPIES if cost.cables else None
     if cost.cause not in (None, timelines.Idle.PASSES, by_cables):
         extra_time = format_seconds(seconds(cost.idle[cost.cause]))
         of_loss = " and the loss of an IPU" * (cost.loses and cost.cause is timelines.Idle.DISTURBANCES)
-        parts.append(f"IPUs together are idle {extra_time} longer for {_LONGER_FOR[cost.cause]}{of_loss}")
+        slow = " (a slower IPU copies more slowly too)" * (cost.cause is timelines.Idle.COPIES and bool(cost.slow_ipus))
+        parts.append(f"added up, IPUs are idle {extra_time} longer for {_LONGER_FOR[cost.cause]}{of_loss}{slow}")
     for source, cycles, ipus in islice(cost.most_waited_for(), 1):
         extra_time = format_seconds(seconds(cycles))
-        waits = "together wait" if ipus[1:] else "waits"
-        parts.append(f"{noun_with_numbers('IPU', ipus)} {waits} {extra_time} longer for IPU {source}")
+        who = f"added up, {noun_with_numbers('IPU', ipus)} wait" if ipus[1:] else f"IPU {ipus[0]} waits"
+        parts.append(f"{who} {extra_time} longer for IPU {source}")
     parts += _cables(cost, seconds)
     if cost.recovery is not None:
         when = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
@@ -128,7 +133,7 @@ def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> 
         ways = enumerated(map(_way_words, used_cables), _MOST_CABLES)
         extra_time = format_seconds(seconds(cost.cable_cycles))
         if cost.cable_cycles:
-            yield f"IPUs together wait {extra_time} longer for copies {ways}"
+            yield f"added up, IPUs wait {extra_time} longer for copies {ways}"
         else:
             yield f"IPUs wait no longer for copies {ways}"
         if cost.cables_alone and cost.cycles < cost.plain_cycles:
