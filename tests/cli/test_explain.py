@@ -107,6 +107,19 @@ def test_changes_of_ones_own_are_tried_alone_and_together(tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
+def test_equal_stages_that_wait_for_the_host_instead_say_why_they_save_nothing(tmp_path):
+    """IPU 0 waits longer for its data than IPU 1 computes."""
+    data = timed(2) | {"infeed": {"element_bytes": 1 << 20}}
+    data["pipeline"]["stages"][1] |= {"forward": 40_000, "backward": 80_000}
+    (tmp_path / "fed.yaml").write_text(dump(data))
+    told = answer("explain", tmp_path / "fed.yaml", "--out", tmp_path / "out")
+    assert (
+        "\nEqual stages alone are not faster: imbalance of stages (10.8%) is the time that they would save without "
+        "copies and sync (0.1%) and host (74.5%).\n"
+    ) in told
+
+
+@pytest.mark.usefixtures("without_charts")
 def test_the_words_for_stragglers_are_printed_with_what_they_mean(tmp_path):
     done = answer("explain", FOUR, "--set", "pipeline.stages.stage1.forward=4000", "--stragglers", "--out", tmp_path)
     said = json.loads((tmp_path / "explanation.json").read_text())["stragglers"]

@@ -226,7 +226,7 @@ def test_a_run_that_takes_no_time_saves_none(load):
 def test_balanced_stages_give_what_stages_of_their_mean_give(schedule):
     slow = ("pipeline.stages.stage1.forward=2000", "pipeline.stages.stage1.backward=4000")
     own = f"pipeline.schedule={schedule}"
-    found = by_words(own, *slow)["the same work in hypothetical stages of equal time"]
+    found = by_words(own, *slow)["the same work divided equally among the stages"]
     job, _ = run_of(own, *slow)
     means = [
         f"pipeline.stages.stage{stage}.{kind}={sum(job.costs.passes[key, each] for each in range(4)) // 4}"

@@ -79,7 +79,7 @@ def _stages(job: Job) -> Iterator[Change]:
 
     yield Change(
         "balanced stages",
-        "the same work in hypothetical stages of equal time",
+        "the same work divided equally among the stages",
         price=lambda job: (replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system),
         shortened_part=timelines.TimePart.IMBALANCE,
     )

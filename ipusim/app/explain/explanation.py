@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ipusim.api import Job, Sync, Timeline, analysis, pipelines, runs, timelines
 from ipusim.app.explain.stragglers import Stragglers, stragglers
 from ipusim.app.explain.trial import WhatIf
-from ipusim.app.explain.what_if import ON_REQUEST, ChangePair, requested_changes, what_if
+from ipusim.app.explain.what_if import LEAST_GAIN, ON_REQUEST, ChangePair, requested_changes, what_if
 from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tables
 from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart
@@ -29,7 +29,7 @@ from ipusim.app.run_folder.report_options import check_execution
 from ipusim.app.study.result import Result
 from ipusim.base.errors import OptionError
 from ipusim.base.looks import Look
-from ipusim.base.units import enumerated_rows, format_seconds
+from ipusim.base.units import enumerated, enumerated_rows, format_seconds
 
 #: Maximum number of parts of the critical path in a table; a last row sums the other parts.
 _MOST_ROWS: Final = 12
@@ -130,6 +130,7 @@ class Explanation(Result):
             yield f"The effect of changes is not known: {self.unknown_reason}."
             return
         yield from help_words(self.what_ifs)
+        yield from self._balance_words(self.what_ifs)
         if self.sensitivities is not None and self.sensitivities.unknown:
             yield f"The sensitivity of the run to a cycle of each pass is not known: {self.sensitivities.unknown}."
         elif self.sensitivities is not None and any(self.sensitivities.copies):
@@ -137,6 +138,21 @@ class Explanation(Result):
             yield f"One cycle more in each copy between IPUs adds {grows} cycles to the run; one less saves {falls}."
         if self.stragglers is not None:
             yield from self.stragglers.words()
+
+    def _balance_words(self, what_ifs: Sequence[WhatIf]) -> Iterator[str]:
+        """Yield the parts of the time because of which equal stages save nothing, despite an imbalance of stages."""
+        part = timelines.TimePart.IMBALANCE
+        waterfall, trials = self.waterfall, [each for each in what_ifs if each.change.shortened_part is part]
+        if waterfall is None or waterfall.share(part) < LEAST_GAIN or all(each.gain >= LEAST_GAIN for each in trials):
+            return
+        parts = [*timelines.TimePart]
+        others = [other for other in parts[parts.index(part) + 1 :] if waterfall.share(other) >= LEAST_GAIN]
+        if others:
+            imbalance, *names = (f"{each.words} ({waterfall.share(each):.1%})" for each in (part, *others))
+            yield (
+                f"Equal stages alone are not faster: {imbalance} is the time that they would save without "
+                f"{enumerated(names)}."
+            )
 
     def tables(self) -> Iterator[Table]:
         """Yield tables of time parts, time by IPU, critical path, and effects of changes; requested changes first."""
