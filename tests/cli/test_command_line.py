@@ -14,7 +14,6 @@ from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.request.fields import MAX_STAGES
-from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import answer, ipusim, leave_pixels_out, process, refusal
@@ -26,6 +25,8 @@ from tests.scenarios import ROOT
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"
 TUTORIAL = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
+GPU = ROOT / "scenarios" / "gpu_schedules.yaml"
+EMPTY_OUT = "--out: expected a folder or a file, got an empty text; '.' is the current folder\n"
 FAST = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
 
 
@@ -128,10 +129,6 @@ def test_devices_lists_the_c2_server():
     )
 
 
-def test_schema_is_that_of_scenarios():
-    assert json.loads(ipusim("check", "--schema").stdout) == json_schema()
-
-
 def test_check_says_what_a_scenario_is(tmp_path):
     done = answer("check", TUTORIAL, cwd=tmp_path)
     assert "2 stages, grouped in lock-step, 16 micro-batches per weight update, 100 weight updates" in done
@@ -159,6 +156,8 @@ def test_check_says_what_a_scenario_is(tmp_path):
         (("run", SMALL, "--from", "5", "--to", "5"), "--from: expected a cycle before --to 5, got 5"),
         (("compare", SMALL, "--schedules", ","), "expected schedules to compare out of grouped"),
         (("run", SMALL, "--set", "steps"), "--set"),
+        # A shell variable without a value would write into the current folder.
+        *((("run", GPU, *words), EMPTY_OUT) for words in (("--out", ""), ("--out=",))),
         (("check",), "SCENARIO: expected a scenario, or --schema, got none"),
         (("check", SMALL, "--schema"), "SCENARIO: expected either this option or --schema, got both"),
         (("check", "--schema", "--set", "steps=1"), "--set: expected either this option or --schema, got both"),
@@ -238,6 +237,7 @@ def test_help_answers_at_once():
 @pytest.mark.parametrize(
     ("module", "slow"),
     [
+        ("ipusim", {"numpy", "matplotlib", "pandas", "pydantic", "simpy"}),
         ("ipusim.app.cli", {"numpy", "matplotlib", "simpy", "pydantic", "networkx", "ruamel"}),
         ("ipusim.app.regression.suite", {"pydantic", "simpy", "ruamel"}),  # the parent of workers, which import them
     ],
@@ -261,14 +261,6 @@ def test_check_ends_with_the_notes_that_run_ends_with(workspace):
     ]
 
 
-@pytest.mark.parametrize("words", [("--out", ""), ("--out=",)])
-def test_an_empty_place_of_results_is_refused(words, tmp_path):
-    """A shell variable without a value would write into the current folder."""
-    right = "--out: expected a folder or a file, got an empty text; '.' is the current folder\n"
-    assert refusal("run", ROOT / "scenarios" / "gpu_schedules.yaml", *words, cwd=tmp_path) == right
-    assert not [*tmp_path.iterdir()]
-
-
 def test_an_empty_argument_of_a_program_is_its_own(tmp_path):
     needs_tensorflow()
     program = tmp_path / "program.py"
@@ -279,7 +271,7 @@ def test_an_empty_argument_of_a_program_is_its_own(tmp_path):
 
 def test_micro_batches_in_segments_count_once(tmp_path):
     changes = ("--set", "pipeline.schedule=seq_1f1b", "--set", "pipeline.segments=3")
-    done = answer("check", ROOT / "scenarios" / "gpu_schedules.yaml", *changes, cwd=tmp_path)
+    done = answer("check", GPU, *changes, cwd=tmp_path)
     assert "4 stages, seq_1f1b in point-to-point, 8 micro-batches per weight update" in " ".join(done.split())
     planned = answer("schedule", "seq_1f1b", "--stages", 2, "--count", 3)
     assert planned.startswith("seq_1f1b training, stages on IPUs 0, 1, count 3 in 2 segments\n")

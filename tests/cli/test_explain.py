@@ -210,18 +210,12 @@ def test_schedules_are_tried_in_the_modes_that_are_asked_for(tmp_path):
     ("words", "text"),
     [
         (["missing.yaml"], "missing.yaml"),
-        (
-            ["folder"],
-            "folder: expected a run folder, with summary.json and timeline.npz, got none with summary.json or "
-            "timeline.npz",
-        ),
         (["run", "--set", "steps=2"], "run: expected a scenario with a key 'steps=2' to change, got a run folder"),
         (["run", "--execution", "4"], "expected an execution of the Timeline (0 to 0), got 4"),
     ],
 )
 def test_mistakes_are_one_message_and_exit_code_2(four_run, tmp_path, words, text):
     shutil.copytree(four_run, tmp_path / "run")
-    (tmp_path / "folder").mkdir()
     assert text in refusal("explain", *words, cwd=tmp_path)
     assert not (tmp_path / "run" / "explanation.json").exists()
 

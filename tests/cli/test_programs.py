@@ -331,6 +331,10 @@ def test_only_programs_import_tensorflow(tmp_path):
             "--hosts: expected a program, a Python file, got some.yaml: for a scenario use --set system.host.count=2\n",
         ),
         (["run", "small.py", "--hosts", "2000"], "--hosts: expected at most 1,024, got 2,000\n"),
+        (
+            ["run", "small.py", "--check-times"],
+            "--check-times: expected a scenario, got the program small.py, which runs in parts\n",
+        ),
         (["run", "small.py", "--hosts", "0"], None),
         (["run", "smal.py"], "smal.py: expected a program, a Python file, got no such file; did you mean small.py?\n"),
         (["run", "."], None),

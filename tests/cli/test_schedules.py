@@ -82,6 +82,9 @@ def test_csv_is_the_same_in_both_sync_modes_and_reads_back(tmp_path):
     right = ipusim("schedule", "interleaved_1f1b", *words)
     assert again.stdout == right.stdout.replace("interleaved_1f1b", "mine.csv")
     assert ipusim("schedule", "mine.csv", "--stages", 4, "--as", "torch", cwd=tmp_path).stdout == text
+    (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n")
+    met = "mine.csv: with sends that block, every send meets its receive.\n"
+    assert answer("schedule", "mine.csv", "--blocking", cwd=tmp_path) == met
     (tmp_path / "mine.csv").write_text("0F0\n,1F0\n")
     assert answer("schedule", "mine.csv", cwd=tmp_path).startswith("mine.csv inference, stages on IPUs 0, 1, count 1\n")
 
@@ -116,6 +119,10 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
         (("good.csv", "--count", "3"), "expected the number of micro-batches of good.csv, 2, got 3\n"),
         (("good.csv", "--stages", "3"), "expected stages on IPUs 0, 1, as in good.csv, got 0, 1, 2"),
         (("good.csv", "--inference"), "The pipelining schedule 'good.csv' does not support inference."),
+        (
+            ("good.csv", "--blocking"),
+            "good.csv: with sends that block, ranks hang: rank 0 waits in 0SEND_F1 (after F0.1) ",
+        ),
         (("none.csv",), "'none.csv': cannot read"),
         (("none.py:one",), "'none.py:one': cannot read"),
     ],
