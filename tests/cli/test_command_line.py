@@ -129,12 +129,6 @@ def test_devices_lists_the_c2_server():
     )
 
 
-def test_check_says_what_a_scenario_is(tmp_path):
-    done = answer("check", TUTORIAL, cwd=tmp_path)
-    assert "2 stages, grouped in lock-step, 16 micro-batches per weight update, 100 weight updates" in done
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -273,6 +267,7 @@ def test_micro_batches_in_segments_count_once(tmp_path):
     changes = ("--set", "pipeline.schedule=seq_1f1b", "--set", "pipeline.segments=3")
     done = answer("check", GPU, *changes, cwd=tmp_path)
     assert "4 stages, seq_1f1b in point-to-point, 8 micro-batches per weight update" in " ".join(done.split())
+    assert not [*tmp_path.iterdir()]
     planned = answer("schedule", "seq_1f1b", "--stages", 2, "--count", 3)
     assert planned.startswith("seq_1f1b training, stages on IPUs 0, 1, count 3 in 2 segments\n")
 

@@ -17,27 +17,12 @@ from tests.plans import parse_listing
 from tests.scenarios import GOLDEN
 
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
-GRID = """\
+#: What a grid without time-steps begins with.
+HEAD = """\
 1f1b training, stages on IPUs 0, 1, 2, count 4
 point-to-point, a row is the time of one pass, and copies take no time, FIFO depths 2, 1, 0
 offsets of stages: none
-  0  F0.0 | .    | .
-  1  F0.1 | F1.0 | .
-  2  F0.2 | F1.1 | F2.0
-  3  .    | .    | B2.0
-  4  .    | B1.0 | F2.1
-  5  B0.0 | F1.2 | B2.1
-  6  F0.3 | B1.1 | F2.2
-  7  B0.1 | F1.3 | B2.2
-  8  .    | B1.2 | F2.3
-  9  B0.2 | .    | B2.3
- 10  .    | B1.3 | .
- 11  B0.3 | .    | .
 """
-
-
-def test_a_grid_without_time_steps_reads_as_one_of_unit_passes():
-    assert ipusim("schedule", "1f1b", "--stages", 3, "--count", 4).stdout == GRID
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero_bubble_h1", "grouped"])
@@ -56,7 +41,7 @@ def test_such_a_grid_has_every_pass_in_its_order(name):
 
 
 def test_the_sync_mode_is_the_schedules_own_or_the_one_that_is_asked_for():
-    assert ipusim("schedule", "gpipe").stdout.splitlines()[1].startswith("point-to-point, ")
+    assert ipusim("schedule", "1f1b", "--stages", 3, "--count", 4).stdout.startswith(HEAD)
     meeting = ipusim("schedule", "gpipe", "--sync", "lock_step").stdout.splitlines()
     assert meeting[1].startswith("time-steps 4 emitted, copies")
     grid = ipusim("schedule", "grouped").stdout.splitlines()
