@@ -222,16 +222,6 @@ def test_run_prints_nothing_or_everything_but_not_two_forms(tmp_path):
     assert "--json: expected one of --json and --quiet, got both" in both
 
 
-@pytest.mark.parametrize("command", ["run", "explain"])
-def test_a_run_that_is_too_large_is_refused_at_its_place(tmp_path, command):
-    pipeline = "{gradient_accumulation_count: 8, repeat_count: 1000000, stages: [{name: a, forward: 9, backward: 9}]}"
-    disturbed = "disturbances: [{ipu: 0, jitter: 5 %}]\n"
-    (tmp_path / "s.yaml").write_text(f"system: {{name: free}}\n{disturbed}pipeline: {pipeline}\n")
-    refused = refusal(command, "s.yaml", "--set", "pipeline.schedule=single", "--out", "o", cwd=tmp_path)
-    assert refused.startswith("s.yaml:3:58: pipeline.repeat_count: expected a run that takes at most 2 GiB of ")
-    assert not (tmp_path / "o").exists()
-
-
 def test_gaps_in_main_are_named_and_no_larger_count_is_said_to_help(tmp_path):
     """Of 4,096 micro-batches under Interleaved in lock-step the ramps are 0.1 %, and its forward passes wait."""
     changes = ("--set", "pipeline.schedule=interleaved", "--set", "pipeline.gradient_accumulation_count=4096")

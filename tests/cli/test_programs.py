@@ -285,19 +285,6 @@ def test_tensorflow_that_was_imported_before_is_refused_in_one_line(tmp_path):
     assert len(alone.stderr.splitlines()) == 1
 
 
-def test_without_tensorflow_a_program_is_told_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensorflow_import, "_IMPORTED", [])
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "ipusim.ipu.imports.hosted", raising=False)
-    monkeypatch.delitem(sys.modules, "ipusim.ipu.imports.switches", raising=False)
-    monkeypatch.setattr(tensorflow_import.util, "find_spec", lambda name: None)
-    ran = ipusim("run", written(tmp_path, "import tensorflow"), "--out", tmp_path / "out")
-    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
-    assert "programs need TensorFlow" in ran.stderr
-    assert "pip install -e '.[tensorflow]'" in ran.stderr
-
-
 def test_only_programs_import_tensorflow(tmp_path):
     """Nor does the import of the package that serves them."""
     code = (

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from base64 import b64decode
+from dataclasses import FrozenInstanceError, fields
 from importlib import import_module
 from pathlib import Path
 
@@ -212,6 +213,16 @@ def test_each_printed_figure_is_found_by_its_name():
     assert summary["time_per_weight_update"] == summary.to_dict()["throughput"]["weight_update_period_s"]
     with pytest.raises(KeyError, match=r"got 'time_per_weight'; did you mean time_per_weight_update\?"):
         summary["time_per_weight"]
+
+
+def test_a_summary_is_frozen_comparable_and_says_all_that_is_compared():
+    one, other = (ipusim.run(LEARNING, changes={"system.auto_select_ipus": 4}).summary for _ in range(2))
+    assert one == other
+    with pytest.raises(FrozenInstanceError):
+        one.steps = 2
+    names = {field.name for field in fields(one) if field.compare} | {"waterfall", "verdict"}
+    assert names <= one.to_dict().keys()
+    assert one.gradient_sum.cycles * one.executions == one.run_use[0].cycles["all_reduce"]
 
 
 def test_a_run_shows_a_verdict_a_summary_and_its_trace(timed):
