@@ -178,14 +178,6 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
     assert list(tmp_path.iterdir()) == [], "something was written"
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_shows(tmp_path):
-    done = ipusim("run", SMALL, "--out", tmp_path, "--from", "999999999")
-    assert done.returncode == 2
-    assert done.stderr.endswith("; the picture shows execution 0 instead\n")
-    assert (tmp_path / "trace.png").exists()
-
-
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, command):
     for module in ("ipusim.runs.execute", "ipusim.app.compare.compare"):

@@ -237,6 +237,12 @@ def test_its_scenario_is_printed_or_written(program):
         ("import sys\nsys.exit('no more')", 1, "", "no more\n"),
         ("import sys\nsys.exit(7)", 7, "", ""),
         ("raise SystemExit", 0, "", "{}: no pipeline or loop has run on IPUs, so there are no results\n"),
+        (
+            "from tensorflow.python import ipu\nipu.ipu_compiler.compile(3)",
+            2,
+            "",
+            "{}:2: computation: expected a function of the inputs, got 3\n",
+        ),
         ("print(", 2, "", "{}:1: SyntaxError: '(' was never closed\n"),
         (
             "from ipusim import ipu\nwith ipu.profile('other'):\n    pass",
@@ -262,18 +268,6 @@ def test_help_of_a_program_ends_without_a_word_on_results(tmp_path, command):
     assert (ended.returncode, ended.stdout[:17]) == (0, "usage: mine [-h]\n")
     assert ended.stderr == ("" if command == "run" else f"{path} is a program: it is run\n")
     assert not (tmp_path / "out.yaml").exists()
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("ipu.lops.repeat", "tensorflow.python.ipu.lops is not simulated; did you mean loops or ops?"),
-        ("ipu.ipu_compiler.compile(3)", "computation: expected a function of the inputs, got 3"),
-    ],
-)
-def test_the_line_that_is_refused_is_said(tmp_path, line, said):
-    path = written(tmp_path, f"import ipusim.ipu\nfrom tensorflow.python import ipu\n{line}\n")
-    assert refusal("run", path, "--out", tmp_path / "out") == f"{path}:3: {said}\n"
 
 
 def test_tensorflow_that_was_imported_before_is_refused_in_one_line(tmp_path):
