@@ -65,3 +65,10 @@ def unfold(page):
     """Open what is folded: tables and scenarios."""
     for summary in page.locator("details.fold:not([open]) > summary").all()[::-1]:
         summary.click()
+
+
+def span_of(timeline, kind, stage, micro_batch):
+    """Return the row of a pass, and the second in its middle."""
+    rows = timeline.rows(kind)
+    row = int(rows[(timeline.stage[rows] == stage) & (timeline.micro_batch[rows] == micro_batch)][0])
+    return row, (timeline.start[row] + timeline.end[row]) / 2 / timeline.info.clock_hz

@@ -15,7 +15,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
 from ipusim.timeline.timeline import Span, Timeline
 from tests.browser.folders import FOUR, run_into
-from tests.browser.shown import colour, fields, hover, rgb, shows, unfold
+from tests.browser.shown import colour, fields, hover, rgb, shows, span_of, unfold
 from tests.effort import rarest
 
 FORWARD, BACKWARD = (
@@ -42,13 +42,6 @@ def timeline(timelines):
 @pytest.fixture
 def folders(timelines):
     return timelines[0]
-
-
-def span_of(timeline, kind, stage, micro_batch):
-    """Return the row of a pass, and the second in its middle."""
-    rows = timeline.rows(kind)
-    row = int(rows[(timeline.stage[rows] == stage) & (timeline.micro_batch[rows] == micro_batch)][0])
-    return row, (timeline.start[row] + timeline.end[row]) / 2 / timeline.info.clock_hz
 
 
 def test_hovering_shows_all_fields_of_a_span(show, timeline):

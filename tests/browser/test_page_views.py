@@ -155,19 +155,12 @@ def test_what_is_drawn_has_the_fills_of_the_scheme(show, timelines, scheme):
         page.evaluate("() => document.querySelector('canvas.trace').focus()")
         page.keyboard.press("0")
         while (end - start) / (shows(page)[1] - shows(page)[0]) < 0.05:
-            zoom_to(page, (start + end) / 2)
+            hover(page, "IPU 0", (start + end) / 2)
+            page.mouse.wheel(0, -400)
         ipu = max(int(timeline.ipu[row]), 0)
         seen[kind] = colour(page, f"IPU {ipu}", (start + end) / 2, below=-14)
         assert seen[kind] == rgb(page_looks([kind.row.look])[0][scheme]["fill"])
     assert len({*seen.values(), rgb(getattr(LANES, scheme))}) == len(seen) + 1
-
-
-def zoom_to(page, second):
-    """Turn the wheel over a time, on the first row."""
-    start, end = shows(page)
-    box = page.locator("canvas.trace").bounding_box()
-    page.mouse.move(box["x"] + (second - start) / (end - start) * box["width"], box["y"] + 60)
-    page.mouse.wheel(0, -400)
 
 
 def test_a_run_that_is_drawn_at_its_ends_alone_shows_its_first_end_at_first(open_page, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from ipusim.app.page.page import report_page
 from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.browser import folders
-from tests.browser.shown import rgb
+from tests.browser.shown import rgb, span_of
 from tests.effort import rarest
 
 PLAYED = True
@@ -76,12 +76,6 @@ def kept(timeline, lane, second):
     return int(begun.sum() - ended.sum())
 
 
-def middle_of(timeline, kind, stage, micro_batch):
-    rows = timeline.rows(kind)
-    row = rows[(timeline.stage[rows] == stage) & (timeline.micro_batch[rows] == micro_batch)][0]
-    return (timeline.start[row] + timeline.end[row]) / 2 / timeline.info.clock_hz
-
-
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
@@ -104,7 +98,7 @@ def test_it_opens_in_both_schemes_wide_and_narrow_and_nothing_is_cut_off(show, t
     for box in [each.bounding_box() for each in page.locator("#tools button, #tools select, .waiting, .slot").all()]:
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
-    second = middle_of(timelines[1]["1f1b"], SpanKind.FORWARD, 1, 2)
+    _, second = span_of(timelines[1]["1f1b"], SpanKind.FORWARD, 1, 2)
     assert second < now(page)
     assert colour(page, 1, second, section=1) == FORWARD[scheme]
     page.click("#theme")
@@ -151,7 +145,7 @@ def test_at_the_end_the_bubble_is_that_of_the_summary_and_in_inference_there_are
 
 def test_a_stash_says_which_micro_batches_wait_in_what_state_and_how_many_bytes(show, timelines):
     page, timeline = show("1f1b"), timelines[1]["1f1b"]
-    second = middle_of(timeline, SpanKind.BACKWARD, 2, 1)
+    _, second = span_of(timeline, SpanKind.BACKWARD, 2, 1)
     scrub(page, second)
     stash = page.locator(".stash").nth(2)
     count = kept(timeline, 2, second)
@@ -159,7 +153,7 @@ def test_a_stash_says_which_micro_batches_wait_in_what_state_and_how_many_bytes(
     assert stash.get_attribute("aria-label").startswith(f"IPU 2: {count} waiting: 1, ")
     assert int(stash.get_attribute("data-bytes")) == count * STAGES[2]["stash_bytes"]
     assert stash.locator(".slot.used").all_inner_texts() == ["1"]
-    second = middle_of(timeline, SpanKind.FORWARD, 2, 1)
+    _, second = span_of(timeline, SpanKind.FORWARD, 2, 1)
     scrub(page, second)
     assert stash.locator(".slot.fills").all_inner_texts() == ["1"]
     assert stash.locator(".slot.waits").all_inner_texts() == ["0"]
@@ -291,7 +285,7 @@ def test_the_clock_goes_where_the_lanes_are_pressed(show, timelines):
 
 def test_what_comes_is_hidden_where_that_is_asked_for(show, timelines):
     page = show("grouped")
-    second = middle_of(timelines[1]["grouped"], SpanKind.FORWARD, 0, 3)
+    _, second = span_of(timelines[1]["grouped"], SpanKind.FORWARD, 0, 3)
     ground = (247, 248, 250)
     edge = page.locator("canvas.lanes").evaluate("(canvas) => canvas.toDataURL().length")
     page.click("[data-do=ghosts]")

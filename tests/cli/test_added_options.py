@@ -77,30 +77,19 @@ def run(text):
 """
 #: A program in Graphcore's API, whose configuration has the option's attribute.
 PROGRAM = """
-import ipusim.ipu
-ipusim.ipu.install()
-import tensorflow.compat.v1 as tf
-from tensorflow.python import ipu
+import numpy as np
 from ipusim.base.errors import ProgramError
-from ipusim.ipu.runtime.recording import Recorder, recording
+from tests.programs import hosted_names, pipelined
 
 def executions(math, repeat_count):
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 2
-    config.optimizations.enable_fast_math = math == "fast"
-    config.configure_ipu_system()
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-    def model(x):
-        return ipu.pipelining_ops.pipeline(
-            [tf.tanh, tf.tanh], 4, repeat_count=repeat_count, inputs=[x], outfeed_queue=outfeed)
-
-    with tf.Graph().as_default(), tf.Session() as session, recording(Recorder()) as found:
+    with hosted_names() as names:
+        tf, device = names.tf, {"optimizations__enable_fast_math": math == "fast"}
+        ones = tf.data.Dataset.from_tensors(np.ones(4, np.float32)).repeat()
         try:
-            session.run(ipu.ipu_compiler.compile(model, [tf.ones(4)]))
+            ran = pipelined(names, [tf.tanh, tf.tanh], ones, 4, ipus=2, device=device, repeat_count=repeat_count)
         except ProgramError as error:
             return str(error)
-    return found.programs[0].job.program.repeat_count
+    return ran.job.program.repeat_count
 """
 TOML = """
 [system]

@@ -86,18 +86,9 @@ def test_the_example_has_rows_that_the_package_has():
     }
 
 
-def test_the_verdict_comes_first_and_the_numbers_are_those_of_the_fit(stages):
+def test_rates_are_printed_with_their_uncertainty_and_errors_with_the_names_of_rows(stages):
     found = calibrate(read_measured([stages]), NAMES.split(","))
     done = answer("validate", "--fit", stages, "--rates", NAMES, columns="")
-    shown = re.fullmatch(
-        r"22 rows are ([\d.]+)% off on average and ([\d.]+)% at worst \((.+)\) before, "
-        r"and ([\d.]+)% off on average and ([\d.]+)% at worst \((.+)\) with 2 rates fitted to them\.",
-        done.splitlines()[0],
-    )
-    for errors, (mean, worst, name) in ((found.before, shown.groups()[:3]), (found.after, shown.groups()[3:])):
-        sizes = [abs(error) for error in errors]
-        assert (mean, worst) == (f"{sum(sizes) / 22:.1%}"[:-1], f"{max(sizes):.1%}"[:-1])
-        assert name == found.rows.names[sizes.index(max(sizes))]
     assert sum(map(abs, found.after)) < sum(map(abs, found.before)) / 5
     for each in found.fitted:
         assert re.search(

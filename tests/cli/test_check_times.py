@@ -8,7 +8,7 @@ import pytest
 
 from ipusim.app.regression.scenario_check import check_scenario
 from ipusim.retiming.exact_run import ExactRun
-from tests.cli.commands import answer, ipusim, refusal
+from tests.cli.commands import answer, ipusim
 from tests.scenarios import SCENARIOS
 
 SCENARIO = """
@@ -77,8 +77,3 @@ def test_the_command_test_checks_times_of_each_scenario(folder: Path) -> None:
     assert told["times"] == EQUAL
     (told,) = json.loads(ipusim("test", "--json", cwd=folder).stdout)
     assert "times" not in told
-
-
-def test_a_program_is_refused(folder: Path) -> None:
-    (folder / "program.py").write_text("")
-    assert "--check-times: expected a scenario" in refusal("run", "program.py", "--check-times", cwd=folder)

@@ -14,7 +14,6 @@ from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.request.fields import MAX_STAGES
-from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import answer, ipusim, leave_pixels_out, process, refusal
@@ -26,6 +25,8 @@ from tests.scenarios import ROOT
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"
 TUTORIAL = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
+GPU = ROOT / "scenarios" / "gpu_schedules.yaml"
+EMPTY_OUT = "--out: expected a folder or a file, got an empty text; '.' is the current folder\n"
 FAST = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
 
 
@@ -128,16 +129,6 @@ def test_devices_lists_the_c2_server():
     )
 
 
-def test_schema_is_that_of_scenarios():
-    assert json.loads(ipusim("check", "--schema").stdout) == json_schema()
-
-
-def test_check_says_what_a_scenario_is(tmp_path):
-    done = answer("check", TUTORIAL, cwd=tmp_path)
-    assert "2 stages, grouped in lock-step, 16 micro-batches per weight update, 100 weight updates" in done
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -161,6 +152,8 @@ def test_check_says_what_a_scenario_is(tmp_path):
         (("suggest", SMALL, "--schedules", "groupd"), "--schedules: got 'groupd'; did you mean 'grouped'?"),
         (("compare", SMALL, "--trace", "groupd"), "--trace: expected a trace of 'grouped', 'interleaved', "),
         (("run", SMALL, "--set", "steps"), "--set"),
+        # A shell variable without a value would write into the current folder.
+        *((("run", GPU, *words), EMPTY_OUT) for words in (("--out", ""), ("--out=",))),
         (("check",), "SCENARIO: expected a scenario, or --schema, got none"),
         (("check", SMALL, "--schema"), "SCENARIO: expected either this option or --schema, got both"),
         (("check", "--schema", "--set", "steps=1"), "--set: expected either this option or --schema, got both"),
@@ -187,14 +180,6 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
     assert list(tmp_path.iterdir()) == [], "something was written"
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_shows(tmp_path):
-    done = ipusim("run", SMALL, "--out", tmp_path, "--from", "999999999")
-    assert done.returncode == 2
-    assert done.stderr.endswith("; the picture shows execution 0 instead\n")
-    assert (tmp_path / "trace.png").exists()
-
-
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, command):
     for module in ("ipusim.runs.execute", "ipusim.app.compare.compare"):
@@ -206,6 +191,7 @@ def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, comman
 
 
 def test_help_shows_defaults_and_the_version():
+    assert len(ipusim("--help").stdout.splitlines()) <= 24
     assert "reports/<name>" in ipusim("run", "--help").stdout
     assert ipusim("show", "-h").stdout == ipusim("show", "--help").stdout
     assert "the smallest legal one" in " ".join(ipusim("schedule", "--help").stdout.split())
@@ -231,15 +217,10 @@ def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):
     assert "nan" in (tmp_path / "losses.csv").read_text()
 
 
-def test_help_answers_at_once():
-    done = process("--help")
-    assert (done.returncode, b"compare" in done.stdout) == (0, True)
-    assert len(done.stdout.splitlines()) <= 24
-
-
 @pytest.mark.parametrize(
     ("module", "slow"),
     [
+        ("ipusim", {"numpy", "matplotlib", "pandas", "pydantic", "simpy"}),
         ("ipusim.app.cli", {"numpy", "matplotlib", "simpy", "pydantic", "networkx", "ruamel"}),
         ("ipusim.app.regression.suite", {"pydantic", "simpy", "ruamel"}),  # the parent of workers, which import them
     ],
@@ -263,14 +244,6 @@ def test_check_ends_with_the_notes_that_run_ends_with(workspace):
     ]
 
 
-@pytest.mark.parametrize("words", [("--out", ""), ("--out=",)])
-def test_an_empty_place_of_results_is_refused(words, tmp_path):
-    """A shell variable without a value would write into the current folder."""
-    right = "--out: expected a folder or a file, got an empty text; '.' is the current folder\n"
-    assert refusal("run", ROOT / "scenarios" / "gpu_schedules.yaml", *words, cwd=tmp_path) == right
-    assert not [*tmp_path.iterdir()]
-
-
 def test_an_empty_argument_of_a_program_is_its_own(tmp_path):
     needs_tensorflow()
     program = tmp_path / "program.py"
@@ -281,8 +254,9 @@ def test_an_empty_argument_of_a_program_is_its_own(tmp_path):
 
 def test_micro_batches_in_segments_count_once(tmp_path):
     changes = ("--set", "pipeline.schedule=seq_1f1b", "--set", "pipeline.segments=3")
-    done = answer("check", ROOT / "scenarios" / "gpu_schedules.yaml", *changes, cwd=tmp_path)
+    done = answer("check", GPU, *changes, cwd=tmp_path)
     assert "4 stages, seq_1f1b in point-to-point, 8 micro-batches per weight update" in " ".join(done.split())
+    assert not [*tmp_path.iterdir()]
     planned = answer("schedule", "seq_1f1b", "--stages", 2, "--count", 3)
     assert planned.startswith("seq_1f1b training, stages on IPUs 0, 1, count 3 in 2 segments\n")
 

@@ -14,27 +14,6 @@ FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 TUTORIAL = SCENARIOS / "tutorial_step3_pipelining.yaml"
 
 
-def test_the_verdict_comes_before_the_tables(tmp_path):
-    done = answer("explain", FOUR, "--out", tmp_path)
-    lines = done.splitlines()
-    assert lines[0] == "Time goes into useful compute 71.6%, fill and drain 26.9%, collectives and weight update 1.5%."
-    assert lines[1].startswith("Changes that save the most time per sample: ")
-    for title in (
-        "Parts of the time, 33,500 cycles",
-        "Time of each IPU; 100% is 33,500 cycles",
-        "Critical path, 33,500 cycles",
-        "Changes that help; the present run takes 3.148 us per sample",
-    ):
-        assert title in done
-    said = json.loads((tmp_path / "explanation.json").read_text())
-    for ipu in said["ipus"]:
-        assert sum(ipu["cycles"].values()) == said["window_cycles"] == 33_500
-    assert sum(said["waterfall"]["cycles"].values()) == 33_500
-    assert sum(part["cycles"] for part in said["critical_path"]["parts"]) == said["critical_path"]["cycles"] == 33_500
-    assert (tmp_path / "idle_causes.png").stat().st_size > 10_000
-    assert (tmp_path / "critical_path.png").stat().st_size > 10_000
-
-
 @pytest.mark.parametrize(
     ("disturbances", "title", "first_cells"),
     [
@@ -64,8 +43,12 @@ def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):
         "Cycles by which the run grows if all passes of a stage and kind take one cycle more (+1), or shrinks if one "
         "cycle less (-1)" in told
     )
-    said = json.loads((tmp_path / "four/explanation.json").read_text())["sensitivities"]
-    assert said["grows"] == {kind: [13, 14, 15, 16] for kind in ("forward", "backward")}
+    said = json.loads((tmp_path / "four/explanation.json").read_text())
+    assert said["sensitivities"]["grows"] == {kind: [13, 14, 15, 16] for kind in ("forward", "backward")}
+    whole = (16 + 3) * 3_000
+    assert [sum(ipu["cycles"].values()) for ipu in said["ipus"]] == [said["window_cycles"]] * 4 == [whole] * 4
+    assert sum(said["waterfall"]["cycles"].values()) == whole
+    assert sum(part["cycles"] for part in said["critical_path"]["parts"]) == said["critical_path"]["cycles"] == whole
 
 
 def test_explain_says_why_the_growth_is_not_known(tmp_path):
@@ -223,11 +206,6 @@ def test_schedules_are_tried_in_the_modes_that_are_asked_for(tmp_path):
     ("words", "text"),
     [
         (["missing.yaml"], "missing.yaml"),
-        (
-            ["folder"],
-            "folder: expected a run folder, with summary.json and timeline.npz, got none with summary.json or "
-            "timeline.npz",
-        ),
         (["run", "--set", "steps=2"], "run: expected a scenario with a key 'steps=2' to change, got a run folder"),
         (["run", "--execution", "4"], "--execution: expected an execution numbered 0, got 4"),
         (
@@ -238,31 +216,8 @@ def test_schedules_are_tried_in_the_modes_that_are_asked_for(tmp_path):
 )
 def test_mistakes_are_one_message_and_exit_code_2(four_run, tmp_path, words, text):
     shutil.copytree(four_run, tmp_path / "run")
-    (tmp_path / "folder").mkdir()
     assert text in refusal("explain", *words, cwd=tmp_path)
     assert not (tmp_path / "run" / "explanation.json").exists()
-
-
-@pytest.mark.usefixtures("without_charts")
-def test_run_says_what_matters_in_a_few_lines(tmp_path):
-    done = ipusim("run", FOUR, "--out", tmp_path)
-    lines = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
-    assert len(lines) <= 14
-    text = " ".join(done.stdout.split())
-    for words in (
-        "schedule grouped in lock-step, 4 IPUs of free",
-        "time per weight update 25.19 us for 1 sample x 8 micro-batches",
-        "time goes into useful compute 71.6%, fill and drain 26.9%, collectives and weight update 1.5%",
-        "slowest stage none: all stages take equal time",
-        "against one IPU 2.93 times as fast: one IPU takes 73.68 us for the same number of samples",
-        "memory not known: the scenario states no memory of its stages",
-    ):
-        assert words in text
-    said = json.loads((tmp_path / "summary.json").read_text())
-    assert said["waterfall"]["cycles"]["fill_and_drain"] == 3 * 3_000
-    assert said["waterfall"]["shares"]["useful_compute"] == 24_000 / 33_500
-    assert said["verdict"]["efficiency"] == 24_500 / 33_500
-    assert said["verdict"]["single_ipu_cycles"] == 4 * (8 * 3_000 + 500)
 
 
 @pytest.mark.usefixtures("without_charts")
@@ -282,16 +237,6 @@ def test_run_prints_nothing_or_everything_but_not_two_forms(tmp_path):
     assert "bubble: idle / (IPUs x makespan)" in whole.stdout
     both = refusal("run", FOUR, "--out", tmp_path, "--json", "--quiet")
     assert "--json: expected one of --json and --quiet, got both" in both
-
-
-@pytest.mark.parametrize("command", ["run", "explain"])
-def test_a_run_that_is_too_large_is_refused_at_its_place(tmp_path, command):
-    pipeline = "{gradient_accumulation_count: 8, repeat_count: 1000000, stages: [{name: a, forward: 9, backward: 9}]}"
-    disturbed = "disturbances: [{ipu: 0, jitter: 5 %}]\n"
-    (tmp_path / "s.yaml").write_text(f"system: {{name: free}}\n{disturbed}pipeline: {pipeline}\n")
-    refused = refusal(command, "s.yaml", "--set", "pipeline.schedule=single", "--out", "o", cwd=tmp_path)
-    assert refused.startswith("s.yaml:3:58: pipeline.repeat_count: expected a run that takes at most 2 GiB of ")
-    assert not (tmp_path / "o").exists()
 
 
 def test_gaps_in_main_are_named_and_no_larger_count_is_said_to_help(tmp_path):

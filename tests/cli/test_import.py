@@ -89,15 +89,6 @@ def test_what_cannot_be_replayed_is_one_message_and_nothing_is_written(tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_schedule_whose_sends_hang_is_refused_and_each_rank_named(tmp_path):
-    (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
-    hung = refusal("schedule", "mine.csv", "--blocking", cwd=tmp_path)
-    assert hung.startswith("mine.csv: with sends that block, ranks hang: rank 0 waits in 0SEND_F1 (after F0.1) ")
-    (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n")
-    done = ipusim("schedule", "mine.csv", "--blocking", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "mine.csv: with sends that block, every send meets its receive.\n")
-
-
 def test_it_writes_over_no_file_of_anybody_elses(tmp_path):
     (tmp_path / "plan.csv").write_text("stage,forward\na,1\n")
     done = refusal("import", FILES["torch"], "--out", "plan.yaml", cwd=tmp_path)

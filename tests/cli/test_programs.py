@@ -237,6 +237,12 @@ def test_its_scenario_is_printed_or_written(program):
         ("import sys\nsys.exit('no more')", 1, "", "no more\n"),
         ("import sys\nsys.exit(7)", 7, "", ""),
         ("raise SystemExit", 0, "", "{}: no pipeline or loop has run on IPUs, so there are no results\n"),
+        (
+            "from tensorflow.python import ipu\nipu.ipu_compiler.compile(3)",
+            2,
+            "",
+            "{}:2: computation: expected a function of the inputs, got 3\n",
+        ),
         ("print(", 2, "", "{}:1: SyntaxError: '(' was never closed\n"),
         (
             "from ipusim import ipu\nwith ipu.profile('other'):\n    pass",
@@ -264,18 +270,6 @@ def test_help_of_a_program_ends_without_a_word_on_results(tmp_path, command):
     assert not (tmp_path / "out.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("ipu.lops.repeat", "tensorflow.python.ipu.lops is not simulated; did you mean loops or ops?"),
-        ("ipu.ipu_compiler.compile(3)", "computation: expected a function of the inputs, got 3"),
-    ],
-)
-def test_the_line_that_is_refused_is_said(tmp_path, line, said):
-    path = written(tmp_path, f"import ipusim.ipu\nfrom tensorflow.python import ipu\n{line}\n")
-    assert refusal("run", path, "--out", tmp_path / "out") == f"{path}:3: {said}\n"
-
-
 def test_tensorflow_that_was_imported_before_is_refused_in_one_line(tmp_path):
     path = written(tmp_path, "import sys\nsys.modules['tensorflow'] = sys\nimport ipusim.ipu\n")
     environment = {name: value for name, value in os.environ.items() if name not in tensorflow_import.SETTINGS}
@@ -283,19 +277,6 @@ def test_tensorflow_that_was_imported_before_is_refused_in_one_line(tmp_path):
     assert (alone.returncode, alone.stdout) == (2, "")
     assert alone.stderr.startswith(f"{path}:3: TensorFlow was imported before ipusim.ipu, ")
     assert len(alone.stderr.splitlines()) == 1
-
-
-def test_without_tensorflow_a_program_is_told_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensorflow_import, "_IMPORTED", [])
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "ipusim.ipu.imports.hosted", raising=False)
-    monkeypatch.delitem(sys.modules, "ipusim.ipu.imports.switches", raising=False)
-    monkeypatch.setattr(tensorflow_import.util, "find_spec", lambda name: None)
-    ran = ipusim("run", written(tmp_path, "import tensorflow"), "--out", tmp_path / "out")
-    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
-    assert "programs need TensorFlow" in ran.stderr
-    assert "pip install -e '.[tensorflow]'" in ran.stderr
 
 
 def test_only_programs_import_tensorflow(tmp_path):
@@ -331,6 +312,10 @@ def test_only_programs_import_tensorflow(tmp_path):
             "--hosts: expected a program, a Python file, got some.yaml: for a scenario use --set system.host.count=2\n",
         ),
         (["run", "small.py", "--hosts", "2000"], "--hosts: expected at most 1,024, got 2,000\n"),
+        (
+            ["run", "small.py", "--check-times"],
+            "--check-times: expected a scenario, got the program small.py, which runs in parts\n",
+        ),
         (["run", "small.py", "--hosts", "0"], None),
         (["run", "smal.py"], "smal.py: expected a program, a Python file, got no such file; did you mean small.py?\n"),
         (["run", "."], None),

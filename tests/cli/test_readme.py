@@ -13,7 +13,6 @@ from ipusim.app.scenario import load_job
 from ipusim.runs.yaml_text import dump
 from ipusim.schedules import registry
 from reports.outputs import named_files, pages
-from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, ROOT, all_blocks, blocks
 from tests.scenarios import timed
 
@@ -43,12 +42,6 @@ def in_language(language):
     """Return page, number and content of every block of these pages in a language."""
     found = [(page, content) for page, text in SHOWING.items() for content in blocks(text, language)]
     return [pytest.param(page, content, id=f"{page}-{number}") for number, (page, content) in enumerate(found)]
-
-
-def only(language, word):
-    """Return the one block of all these pages in a language that has a word."""
-    (found,) = [content for text in SHOWING.values() for content in blocks(text, language) if word in content]
-    return found
 
 
 def test_every_block_is_of_a_kind_that_is_tested():
@@ -108,22 +101,6 @@ def test_a_block_of_python_runs_anywhere(page, text, run_block, workspace):
     assert "  0  F0.0 | .\n" in printed
     stages, count, forward, backward = 4, 8, 1000, 2000
     assert printed.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
-
-
-def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_files(workspace):
-    (workspace / "mine.py").write_text(only("python", "@schedule").partition("show(mine")[0])
-    (workspace / "four.yaml").write_text((ROOT / "scenarios" / "schedules_four_ipus.yaml").read_text())
-    (workspace / "file.csv").write_text(
-        ipusim("schedule", "1f1b", "--stages", "4", "--count", "8", "--as", "torch").stdout
-    )
-    plans = []
-    for name in ("mine.py:mine", "file.csv"):
-        assert ipusim("check", "four.yaml", "--set", f"pipeline.schedule={name}", cwd=workspace).returncode == 0
-        plans.append(load_job(workspace / "four.yaml", [f"pipeline.schedule={name}"]).plan)
-    assert [(plan.schedule, plan.fifo_depths) for plan in plans] == [
-        ("mine", (7, 7, 7, 7)),
-        ("file.csv", (3, 2, 1, 0)),
-    ]
 
 
 @pytest.mark.parametrize(("page", "text"), in_language("csv"))

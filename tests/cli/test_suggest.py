@@ -41,6 +41,7 @@ with mock.patch.object(terminal, "_LINES_S", 0.0), terminal.status("suggest") as
         (["--replicas", "3"], "--replicas: expected 1, 2 or 4 with the other options, got 3"),
         (["--ipus", "4,3"], "--ipus: expected 1, 2 or 4, sizes of a device of m2000, got 3"),
         (["--ipus", "1,2", "--replicas", "4"], "--replicas: expected 1 with the other options, got 4"),
+        (["--memory", "1 MiB"], "--memory: expected none without --order"),
     ],
 )
 def test_an_option_that_leaves_nothing_is_named(options, said):

@@ -135,13 +135,6 @@ def test_what_is_refused_is_named_and_nothing_is_written(folder, options, said):
     assert not (folder / "out").exists()
 
 
-def test_limits_of_memory_are_of_an_order_alone(folder):
-    assert (
-        refusal("suggest", "uneven.yaml", "--memory", "1 MiB", cwd=folder)
-        == "--memory: expected none without --order\n"
-    )
-
-
 def test_an_order_is_searched_in_the_sync_mode_of_the_command_line(folder):
     synthesized(folder, "--sync", "lock_step", "--schedules", "gpipe")
     assert load_job(folder / "out" / "scenario.yaml").plan.sync is Sync.LOCK_STEP

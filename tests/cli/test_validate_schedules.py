@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from ipusim.app.published import figures, forms, rows, validation
-from tests.cli.commands import answer, ipusim, refusal
+from tests.cli.commands import answer, ipusim
 from tests.cli.pages import PAGES
 
 MEASURED = "samples/s of a GPU"
@@ -135,7 +135,3 @@ def test_one_file_in_place_of_a_folder(tmp_path, shortened, name):
     shortened()
     answer("validate", "--schedules", "--out", tmp_path / "out" / name)
     assert [path.name for path in (tmp_path / "out").iterdir() if path.is_file()] == [name]
-
-
-def test_it_takes_no_rows_of_ones_own():
-    assert "--ipu" in refusal("validate", "--schedules", "--ipu", "BOW")

@@ -132,11 +132,6 @@ def test_the_default_theme_keeps_all_pixels(pictures):
     assert (pixels(pictures("trace", Picture())) == pixels(pictures("trace", Picture(theme="light")))).all()
 
 
-def test_what_is_no_theme_is_refused():
-    with pytest.raises(OptionError, match=r"^theme: expected light, dark or print, got 'night'$"):
-        Picture(theme="night")
-
-
 @pytest.mark.parametrize("size", ["", "6x3in", "6.5x3.25in", "1x1in", "40x40in"])
 def test_a_size_is_inches(size):
     picture = Picture(size=size)
