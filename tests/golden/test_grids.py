@@ -10,19 +10,12 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.plans import parse_grid
 
-RECOMPUTED, INFERENCE = {"recompute": True}, {"training": False}
 #: Schedule, IPUs of the stages, count, time-steps that are emitted, and what else the shape has.
 CASES = {
-    "grouped_2_stages_count_4_recomputation": ("grouped", (0, 1), 4, 8, RECOMPUTED),
+    "grouped_2_stages_count_4_recomputation": ("grouped", (0, 1), 4, 8, {"recompute": True}),
     "grouped_4_stages_count_8": ("grouped", (0, 1, 2, 3), 8, 16, {}),
-    "grouped_3_stages_count_6_recomputation": ("grouped", (0, 1, 2), 6, 12, RECOMPUTED),
-    "interleaved_2_stages_count_4_recomputation": ("interleaved", (0, 1), 4, 12, RECOMPUTED),
-    "interleaved_3_stages_count_6_recomputation": ("interleaved", (0, 1, 2), 6, 18, RECOMPUTED),
     "interleaved_4_stages_count_8": ("interleaved", (0, 1, 2, 3), 8, 24, {}),
     "sequential_2_stages_count_2": ("sequential", (0, 1), 2, 8, {}),
-    "inference_3_stages_count_6": ("grouped", (0, 1, 2), 6, 9, INFERENCE),
-    "interleaved_inference_ipus_0_1_2_0_count_4": ("interleaved", (0, 1, 2, 0), 4, 12, INFERENCE),
-    "grouped_ipus_0_1_0_count_6": ("grouped", (0, 1, 0), 6, 12, {}),
 }
 
 

@@ -15,13 +15,7 @@ CASES = Path(__file__).parent / "cases"
 FOUR = {number: (10_000 * (number + 1), 20_000 * (number + 1), 5000 + 1000 * number) for number in range(4)}
 HOST = {number: (10 * (number + 1), 20 * (number + 1), 5) for number in range(4)}
 RIGHT = {
-    "megatron-core-wording": (FOUR, 4, ()),
     "megatron-tp-pp-dp": (FOUR, 4, ()),
-    "megatron-yaml-head": (FOUR, 4, ()),
-    "megatron-restart": (FOUR, 8, ()),
-    "megatron-foreign-line": (FOUR, 4, ()),
-    "megatron-colours": (FOUR, 4, ()),
-    "megatron-two-nodes": (FOUR, 4, ()),
     "threads-lost": ({n: HOST[n][:2] for n in HOST}, None, ("forward=forward", "backward=backward")),
     "glob-order": ({n: (10 * (n + 1), 20 * (n + 1), 5) for n in range(12)}, 4, ()),
     "merged-process-name": ({n: HOST[n] for n in range(2)}, 4, ()),
@@ -29,7 +23,6 @@ RIGHT = {
     "optimizer-per-chunk": (dict.fromkeys(range(4), (5, 9, 80)), 4, ()),
     "nested-receive": (HOST, 4, ()),
     "begin-end-events": (HOST, 4, ()),
-    "array-open": (HOST, 4, ()),
     "two-cycles": ({n: HOST[n] for n in range(2)}, 4, ()),
     "nvtx-csv": ({0: (1, 2)}, None, ("forward=forward", "backward=backward")),
     "parts-of-a-pass": ({0: (10, 20), 1: (20, 40)}, None, ("forward=attn(F)+mlp(F)", "backward=attn(B)+mlp(B)")),
