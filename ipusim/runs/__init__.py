@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ipusim.runs.error_ranges import SEVERAL_PODS, end_text, kind_of
     from ipusim.runs.execute import sum_up
     from ipusim.runs.findings import Findings
-    from ipusim.runs.full_pipeline import full_counts
+    from ipusim.runs.full_pipeline import FullCounts, full_counts
     from ipusim.runs.one_ipu import run_on_one_ipu
     from ipusim.runs.other_passes import (
         MOST_PASSES_OF_ONE_RUN,

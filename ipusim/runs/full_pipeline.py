@@ -37,9 +37,9 @@ class FullCounts(NamedTuple):
 def full_counts(job: Job) -> FullCounts:
     """Return counts whose times show the linear growth of time with the count.
 
-    In lock-step, all counts of the schedule show it. In point-to-point, arbitrary counts may mislead: for three IPUs
-    under 1F1B with slow copies, time grows equally from 8 to 16 and from 16 to 24 micro-batches, but by a twelfth less
-    in the long run. So the difference is the period of a repeated state; if no state repeats, it is the number of IPUs.
+    Arbitrary counts may mislead: for three IPUs under 1F1B with slow copies, time grows equally from 8 to 16 and from
+    16 to 24 micro-batches, but by a twelfth less in the long run. So the difference is the period of a repeated state;
+    if no state repeats, it is the number of IPUs.
 
     Args:
         job: run with any count.
@@ -56,8 +56,6 @@ def full_counts(job: Job) -> FullCounts:
     """
     schedule, shape = job.schedule, job.program.shape
     ramps, step = schedule.ramps(shape), schedule.count_step(shape)
-    if job.plan.sync.has_time_steps:
-        return FullCounts(-(-ramps // step) * step, step)
     ipus, parts_per_count = len(set(shape.mapping)), shape.serialization * shape.segments
     multiple = math.lcm(schedule.step(shape), parts_per_count)
     least_count = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)

@@ -435,9 +435,8 @@ def test_rows_that_are_laid_out_together_take_what_each_takes_by_itself(small):
 def test_a_time_that_never_grows_evenly_is_refused(small, monkeypatch):
     calls = iter(range(10**6))
     monkeypatch.setattr("ipusim.app.fidelity.throughputs.update_cycles", lambda *_: next(calls) ** 2)
-    with pytest.raises(
-        NeverFullError, match="expected a time that grows by an equal step for each further micro-batch"
-    ):
+    expected = "expected a time that grows by an equal step per 6 micro-batches, got unequal steps up to a gradient"
+    with pytest.raises(NeverFullError, match=expected):
         prepare(small())
 
 

@@ -138,6 +138,31 @@ def test_a_ceiling_is_what_a_long_run_comes_to_where_tensors_take_their_time(ipu
     assert suggested.full.slope == pytest.approx(slope, rel=1e-12)
 
 
+def test_a_ceiling_is_not_extrapolated_from_fewer_micro_batches_than_a_period_of_time_steps():
+    """zero_bubble_h2 repeats after 5 micro-batches of 27,000 cycles; from 6 to 8 and 10 each takes 5,000 by chance."""
+    stages = [{"forward": 3000, "backward": 1500}] * 2 + [{"forward": 500, "backward": 3000}]
+    asked = request("zero_bubble_h2", *stages, pipeline={"sync": "lock_step"}).replace({"system.auto_select_ipus": 4})
+    (limit,) = ceilings(sweep(asked, [axis_of("pipeline.gradient_accumulation_count", [6, 8, 10])]))
+    assert limit.samples_per_s == 1.33e9 / 5400
+
+
+def test_a_count_above_the_ceiling_is_named():
+    """2 micro-batches take 21,000 cycles of time-steps with few waits, further ones 12,000 each."""
+    asked = request(
+        "gis",
+        pipeline={
+            "sync": "lock_step",
+            "virtual_stages": 3,
+            "stages": [{"name": name, "forward": 1000, "backward": 2000} for name in "abcdef"],
+        },
+    )
+    (limit,) = ceilings(sweep(asked, [axis_of("pipeline.gradient_accumulation_count", [2, 4, 12])]))
+    assert limit.words().startswith(
+        "Ceiling, the throughput with ever more micro-batches: 110,833 samples/s. A count of 2 exceeds it, with "
+        "126,667 samples/s. Counts of 2 and more reach 90% of the ceiling"
+    )
+
+
 @pytest.mark.parametrize("mode", ["RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"])
 def test_one_ipu_computes_nothing_again_wherever_others_do(mode):
     """Sixteen micro-batches of four stages of 300,000 cycles, and updates of 20,000; IPUs compute 16 x 300,000."""

@@ -140,14 +140,13 @@ def _prepare(row: ThroughputRow) -> PreparedRow:
     overrides = (ALLOW_OVERSIZED, *row.overrides, WITHOUT_ARITHMETIC, "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
     first = job_of(source)
-    multiple = first.schedule.count_step(first.program.shape)
 
     @cache
     def job_at(count: int) -> tuple[Job, Fraction]:
         job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]))
         return job, cycles_without_host(job)
 
-    full = full_growth(lambda count: job_at(count)[1], multiple)
+    full = full_growth(lambda count: job_at(count)[1], runs.full_counts(first))
     jobs, cycles = zip(*(job_at(full.count + turn * full.spacing) for turn in range(3)), strict=True)
     return PreparedRow(row, jobs, cycles, full.count, full.spacing, fits=jobs[-1].memory.fits)
 

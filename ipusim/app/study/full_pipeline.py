@@ -1,8 +1,7 @@
 """Compute the time of a weight update, and of a full pipeline at any count.
 
-The time of a full pipeline grows linearly with the gradient accumulation count: in lock-step by a time-step per
-micro-batch, in point-to-point by a constant per period of a few micro-batches. Three small counts with equal
-differences prove the growth.
+The time of a full pipeline grows linearly with the gradient accumulation count, by a constant per period of one or a
+few micro-batches. Three small counts, a period apart, with equal differences show the growth.
 """
 
 from __future__ import annotations
@@ -18,16 +17,15 @@ from ipusim.api import Job, analysis, runs
 from ipusim.app.study.trial import try_request
 from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError, IpusimError
+from ipusim.base.units import counted
 
 #: Option with the count of micro-batches.
 COUNT: Final = "pipeline.gradient_accumulation_count"
-#: First count to try, as a multiple of the schedule's step.
+#: First count to try, as a multiple of the pipeline's period.
 _FIRST_MULTIPLE: Final = 2
 #: Maximum number of doublings of the first count.
 _MOST_DOUBLINGS: Final = 6
-#: Candidate periods of a full pipeline, as multiples of the schedule's step.
-_PERIOD_MULTIPLES: Final = 1, 2, 3, 4
-#: Number of counts with equal differences that prove linear growth.
+#: Number of counts with equal differences that show linear growth.
 _COUNTS_IN_PROOF: Final = 3
 
 
@@ -65,30 +63,29 @@ class Full:
 
 
 def full_growth(
-    cycles_at: Callable[[int], Fraction | int], multiple: int, least: int = 1, counts: Sequence[int] = ()
+    cycles_at: Callable[[int], Fraction | int], full_counts: runs.FullCounts, known_counts: Sequence[int] = ()
 ) -> Full:
     """Return the linear growth of a full pipeline's time.
 
-    Three counts with equal slopes between them prove linear growth.
+    Three counts with equal slopes show linear growth. Smaller distances than ``full_counts.apart`` would mislead:
+    v_half may repeat after 7 micro-batches, yet 3 neighbouring counts have equal slopes by chance.
 
     Args:
         cycles_at: function from a count to cycles; counts with a CountError are skipped.
-        multiple: common factor of all counts.
-        least: minimum count of a full pipeline. Smaller counts may grow evenly too, such as zero bubble's time without
+        full_counts: counts of a full pipeline. Smaller counts may grow evenly too, such as zero bubble's time without
             weight-gradient passes.
-        counts: ascending counts with known cycles; the last three are tried first.
+        known_counts: ascending counts with known cycles; the last three are tried first.
 
     Raises CountError if every count is refused, NeverFullError without equal slopes.
     """
     refusal: CountError | None = None
     has_count = False
-    known_counts = [count for count in counts[-3:] if count >= least and not (counts[-1] - count) % multiple]
-    triples = [known_counts] if len(known_counts) == _COUNTS_IN_PROOF else []
+    least, apart = full_counts
+    last_counts = [count for count in known_counts[-3:] if count >= least and not (known_counts[-1] - count) % apart]
+    triples = [last_counts] if len(last_counts) == _COUNTS_IN_PROOF else []
     for doubling in range(_MOST_DOUBLINGS):
-        first = max(_FIRST_MULTIPLE, -(-least // multiple)) * multiple * 2**doubling
-        triples += [
-            [first + turn * period * multiple for turn in range(_COUNTS_IN_PROOF)] for period in _PERIOD_MULTIPLES
-        ]
+        first = max(_FIRST_MULTIPLE, -(-least // apart)) * apart * 2**doubling
+        triples.append([first + turn * apart for turn in range(_COUNTS_IN_PROOF)])
     for triple in triples:
         try:
             cycles = [Fraction(cycles_at(count)) for count in triple]
@@ -102,7 +99,7 @@ def full_growth(
     if refusal is not None and not has_count:
         raise refusal
     raise NeverFullError(
-        "expected a time that grows by an equal step for each further micro-batch, or for each few micro-batches, "
+        f"expected a time that grows by an equal step per {counted(apart, 'micro-batch', 'es')}, "
         f"got unequal steps up to a gradient_accumulation_count of {triples[-1][-1]}"
     )
 
@@ -144,7 +141,7 @@ class Ceiling:
 
     @property
     def samples_per_s(self) -> float:
-        """Throughput that no count passes."""
+        """Limit of throughput for large counts."""
         return float(self.samples * self.clock_hz / self.full.slope)
 
     def count_for(self, share: Fraction) -> int:
@@ -203,8 +200,7 @@ def ceiling_of(
 
     cycles_at = cycles_at or trial_cycles
     try:
-        full_counts = runs.full_counts(job)
-        full = full_growth(cycles_at, full_counts.apart, full_counts.least, counts)
+        full = full_growth(cycles_at, runs.full_counts(job), counts)
     except NeverFullError:
         return ""
     except CountError as error:

@@ -1,9 +1,9 @@
 """Find the limit of throughput over accumulation counts, and counts near the limit.
 
 A full pipeline takes a + b G cycles for G micro-batches per weight update. Ramps and update take a cycles, and each
-micro-batch takes b more, in lock-step a time-step. Throughput therefore approaches the limit given by b from below.
-Both constants come from simulated points: three points at counts of a full pipeline must lie exactly on a line. If they
-do not, larger counts are simulated until three points do.
+micro-batch takes b more. Throughput therefore approaches the limit given by b, from below unless passes of a pipeline
+that is not full take less time (negative a). Both constants come from simulated points: three points at counts of a
+full pipeline must lie exactly on a line. If they do not, larger counts are simulated until three points do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class SweepCeiling:
 
     Attributes:
         options: values of the other options by path.
-        samples_per_s: upper bound of the throughput at any count.
+        samples_per_s: limit of throughput for large counts.
+        above: simulated count with the highest throughput above ``samples_per_s``, and this throughput; None if no
+            count exceeds the ceiling.
         enough_count, near_count: smallest counts accepted by the schedule that reach the shares ENOUGH_SHARE and
             NEAR_SHARE of the ceiling.
         near_samples_per_s: throughput at ``near_count``; None beyond the simulated counts, where ``near_count``
@@ -52,6 +54,7 @@ class SweepCeiling:
 
     options: Mapping[str, Any]
     samples_per_s: float
+    above: tuple[int, float] | None
     enough_count: int
     near_count: int
     near_samples_per_s: float | None
@@ -66,10 +69,13 @@ class SweepCeiling:
 
     def words(self, options: str = "") -> str:
         """Return the ceiling as a sentence; ``options`` names the values of the other options."""
+        above = (
+            f" A count of {self.above[0]} exceeds it, with {format_throughput(self.above[1])}." if self.above else ""
+        )
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{options}: ' if options else ''}Ceiling, the throughput with ever more micro-batches: "
-            f"{format_throughput(self.samples_per_s)}. Counts of {self.enough_count} and more reach "
+            f"{format_throughput(self.samples_per_s)}.{above} Counts of {self.enough_count} and more reach "
             f"{float(ENOUGH_SHARE):.0%} of the ceiling, counts of {self.near_count} and more reach "
             f"{float(NEAR_SHARE):.0%}{beyond}. {self._losses()}"
         )
@@ -154,6 +160,9 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
 
     enough, near = least_count(ENOUGH_SHARE), least_count(NEAR_SHARE)
     rate = outcome_at(near).samples_per_s if near <= largest_count else None
+    fastest = max(outcomes, key=lambda count: count / cycles_at(count))
+    rate_above = outcomes[fastest].samples_per_s if fastest * slope > cycles_at(fastest) else None
+    above = None if rate_above is None else (fastest, rate_above)
     balance, other_share = float(limit.mean / limit.busiest), float(limit.busiest / slope)
     is_disturbed = bool(job.request.options.disturbances)
-    return SweepCeiling(values, limit.samples_per_s, enough, near, rate, balance, other_share, is_disturbed)
+    return SweepCeiling(values, limit.samples_per_s, above, enough, near, rate, balance, other_share, is_disturbed)
