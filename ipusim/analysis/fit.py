@@ -123,18 +123,16 @@ class Fit:
                     f"Memory: {Fits.WITHOUT_CODE}: with the estimated {code} of code IPU {worst.ipu} needs "
                     f"{format_bytes(worst.bytes)}, {need}.{_further_ipus(others)}"
                 )
-        if self.sram_bytes is None:
-            return f"Memory: {Fits.YES}: this machine has no limit."
         most = self.fullest.bytes
         fullest_peaks = [peak for peak in self.peaks if peak.bytes == most]
         codes = {self._code_text(peak) for peak in fullest_peaks}
         code = codes.pop() if len(codes) == 1 else ""
         suffix, verb = (" each", "are") if fullest_peaks[1:] else ("", "is")
         ipus = noun_with_numbers("IPU", [peak.ipu for peak in fullest_peaks])
-        return (
-            f"Memory: every IPU fits; the fullest {verb} {ipus} with {format_bytes(most)} of "
-            f"{format_bytes(self.sram_bytes)}{suffix}{code}."
-        )
+        fullest = f"the fullest {verb} {ipus} with {format_bytes(most)}"
+        if self.sram_bytes is None:
+            return f"Memory: {Fits.YES}: memory is off, which sets no limit; {fullest}{suffix}{code}."
+        return f"Memory: every IPU fits; {fullest} of {format_bytes(self.sram_bytes)}{suffix}{code}."
 
     @property
     def out_of_memory(self) -> str:

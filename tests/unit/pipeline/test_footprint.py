@@ -72,7 +72,9 @@ def test_out_of_memory_is_an_error_unless_a_report_is_asked_for():
     assert table.rows[1][:5] == ("1", "740 MiB", "82.5%", "-", "F1.4")
     free = execute(load_job(SCENARIO, ("memory=off",)))
     assert memory_table(free.memory, free.timeline).header[:4] == ("IPU", "peak", "pass", "cycle")
-    assert free.memory.verdict() == "Memory: fits: this machine has no limit."
+    assert free.memory.verdict() == (
+        "Memory: fits: memory is off, which sets no limit; the fullest is IPU 0 with 1.047 GiB; code is not included."
+    )
 
 
 def test_several_ipus_that_do_not_fit_are_all_named():
