@@ -313,6 +313,11 @@ def steady_from(system: System) -> int | None:
     return None if None in cycles else max((cycle for cycle in cycles if cycle is not None), default=0)
 
 
+def are_constant(system: System) -> bool:
+    """Tell whether all disturbances have the same effect from the first to the last cycle."""
+    return steady_from(system) == 0 and not any(isinstance(disturbance, Lost) for disturbance in system.disturbances)
+
+
 def changes(system: System) -> tuple[int, ...]:
     """Return the cycles of all speed changes, ascending; empty if any of them is unknown."""
     rules = rules_of(system)

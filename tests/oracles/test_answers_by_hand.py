@@ -146,6 +146,15 @@ def test_a_ceiling_is_not_extrapolated_from_fewer_micro_batches_than_a_period_of
     assert limit.samples_per_s == 1.33e9 / 5400
 
 
+@pytest.mark.parametrize(
+    "disturbance", [{"slower": 3, "from": "1 ms"}, {"slower": 3, "until": "1 ms"}, {"lost": "10 ms"}]
+)
+def test_disturbances_at_a_time_have_no_ceiling_by_counts_that_end_before_it(disturbance):
+    """Counts of 8 to 24 end after at most 0.17 ms, so larger counts take another time for each micro-batch."""
+    asked = request("1f1b", *EVEN, disturbances=[{"ipu": 1, **disturbance}])
+    assert ceilings(sweep(asked, [axis_of("pipeline.gradient_accumulation_count", [8, 16, 24])])) == ()
+
+
 def test_a_count_above_the_ceiling_is_named():
     """2 micro-batches take 21,000 cycles of time-steps with few waits, further ones 12,000 each."""
     asked = request(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from ipusim.api import Job, analysis, runs
+from ipusim.api import Job, analysis, machine, runs
 from ipusim.app.study.trial import try_request
 from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError, IpusimError
@@ -186,10 +186,10 @@ def ceiling_of(
 
     Returns:
         Ceiling; if unknown, the schedule's refusal, or an empty text for a pipeline that is never full, or whose moved
-        activations may fill the links only at large counts.
+        activations may fill the links only at large counts, and for disturbances that begin, end or vary.
     """
     shape = job.program.shape
-    if job.program.offload.moved is not None:
+    if job.program.offload.moved is not None or not machine.are_constant(job.system):
         return ""
 
     def trial_cycles(count: int) -> Fraction:
