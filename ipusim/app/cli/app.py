@@ -123,9 +123,12 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def split_names(names: str) -> list[str]:
-    """Split names separated by commas."""
-    return [name.strip() for name in names.split(",") if name.strip()]
+def split_names(option: str, text: str | None) -> list[str]:
+    """Split names or numbers separated by commas; none for None. Raises OptionError for an empty entry."""
+    entries = [] if text is None else [entry.strip() for entry in text.split(",")]
+    if "" in entries:
+        raise OptionError(option, f"expected entries separated by single commas, got an empty entry in {text!r}")
+    return entries
 
 
 def allow_only(context: typer.Context, input_name: str, *names: str) -> None:
