@@ -119,7 +119,7 @@ class Figure:
             value = _item(value, item or self.item, last.strip("."))
         if value is None and self.unit == "number":
             return nan
-        if value is None:
+        if value is None or (value == 0 and self.unit == "samples per second"):  # a run without time has no throughput
             raise LookupError(self.name)
         if self.names:
             item_names = [summary[self.names][number] for number in value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipusim.analysis.executions import BETWEEN_KINDS, executions_of
+from ipusim.base.units import format_throughput
 from ipusim.timeline.info import TimelineInfo
 from ipusim.timeline.timeline import Timeline
 
@@ -32,6 +33,11 @@ class Throughput:
     samples_per_s: float
     micro_batches_per_s: float
     weight_update_period_s: float
+
+    @property
+    def words(self) -> str:
+        """The mean rate of samples for people."""
+        return format_throughput(self.samples_per_s) if self.samples_per_s else "no throughput"
 
 
 def throughput_of(timeline: Timeline) -> Throughput:

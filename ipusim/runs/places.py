@@ -46,6 +46,6 @@ class PlacedProblem:
 
     def __str__(self) -> str:
         """Return the problem as one line, with line breaks removed."""
-        adds_key = self.key and not self.position.source.endswith(f" {self.key}")
+        adds_key = self.key and not self.position.source.endswith((f" {self.key}", f"--{self.key}"))
         line = f"{self.position}: {self.key}: {self.text}" if adds_key else f"{self.position}: {self.text}"
         return " ".join(line.split())

@@ -227,7 +227,8 @@ def test_rates_that_act_together_alone_are_refused_by_name(own):
         (["--rates", "amp_ceiling,amp_ceiling"], "--rates: expected each rate once, got amp_ceiling twice"),
         (["--out", "mine.txt"], "--out: expected rates named .yaml or .yml, got mine"),
         (["--rows", "more.csv"], "--rows: expected either this option or --fit, got both\n"),
-        (["--fit", "more.csv"], "more.csv: No such file or directory"),
+        (["--fit", "more.csv", "--fit", "more.csv"], "--fit: expected each file once, got more.csv a second time\n"),
+        (["--fit", "more.csv"], "more.csv: expected a file, got no such file"),
     ],
 )
 def test_wrong_options_are_refused(stages, options, message):

@@ -133,6 +133,15 @@ def test_losses_are_compared_where_they_are_wanted(tmp_path):
             ("{kept}", "{kept}", "--set", "steps=1"),
             "--set: expected a scenario with keys to change, got run folders\n",
         ),
+        (
+            ("{kept}", "{kept}", "--disturbances", "[]"),
+            "--disturbances: expected a scenario with keys to change, got run folders\n",
+        ),
+        (("{small}", "--disturbances", "x"), "--disturbances: got 'x'; expected a list of 0 to 1024 items, each a"),
+        (
+            ("{small}", "--sync", "lock_step,"),
+            "--sync: expected entries separated by single commas, got an empty entry in 'lock_step,'\n",
+        ),
         (("{small}", "{empty}/none.yaml"), "{empty}/none.yaml"),
         (
             ("{small}", "--sync", "lockstep"),

@@ -114,7 +114,7 @@ def test_what_it_cannot_read_is_one_message_and_nothing_is_written(tmp_path):
     (tmp_path / "t.json").write_text('[{"ph": "X", "name": "a\\nb\\u001b[31m", "dur": 5}]')
     done = ipusim("import", "t.json", cwd=tmp_path)
     assert "the longest spans of other names are 'a\\nb\\x1b[31m': name the passes with --name PASS=NAME" in done.stderr
-    assert refusal("import", "none.json", cwd=tmp_path) == "none.json: No such file or directory\n"
+    assert refusal("import", "none.json", cwd=tmp_path) == "none.json: expected a file, got no such file\n"
 
 
 @pytest.mark.parametrize("name", [b"x\nname: injected\n#", "x\u2028name: injected".encode(), b"x\x1b[31m", b"x\xff"])

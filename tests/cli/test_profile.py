@@ -123,7 +123,10 @@ def test_cycles_that_the_scenario_gives_are_left_out_of_what_is_simulated(own):
 
 
 def test_a_file_that_is_not_there_and_a_scenario_without_layers_are_refused(own, tmp_path):
-    assert refusal("check", TUTORIAL, "--profile", "none.csv", cwd=tmp_path) == "none.csv: No such file or directory\n"
+    assert (
+        refusal("check", TUTORIAL, "--profile", "none.csv", cwd=tmp_path)
+        == "none.csv: expected a file, got no such file\n"
+    )
     timed = SCENARIOS / "schedules_four_ipus.yaml"
     path = own("stage,forward\n0,1\n")
     done = ipusim("check", timed, "--profile", path)

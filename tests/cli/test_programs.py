@@ -244,6 +244,7 @@ def test_its_scenario_is_printed_or_written(program):
             "{}:2: computation: expected a function of the inputs, got 3\n",
         ),
         ("print(", 2, "", "{}:1: SyntaxError: '(' was never closed\n"),
+        ("\0", 2, "", "{}:1: SyntaxError: source code string cannot contain null bytes\n"),
         (
             "from ipusim import ipu\nwith ipu.profile('other'):\n    pass",
             2,

@@ -42,6 +42,15 @@ with mock.patch.object(terminal, "_LINES_S", 0.0), terminal.status("suggest") as
         (["--ipus", "4,3"], "--ipus: expected 1, 2 or 4, sizes of a device of m2000, got 3"),
         (["--ipus", "1,2", "--replicas", "4"], "--replicas: expected 1 with the other options, got 4"),
         (["--memory", "1 MiB"], "--memory: expected none without --order"),
+        (
+            ["--replicas", "1,,2"],
+            "--replicas: expected entries separated by single commas, got an empty entry in '1,,2'",
+        ),
+        (
+            ["--order", "--memory", "1 MiB,"],
+            "--memory: expected entries separated by single commas, got an empty entry in '1 MiB,'",
+        ),
+        (["--order", "--sync", "x"], "--sync: pipeline.sync: expected lock_step or point_to_point, got 'x'"),
     ],
 )
 def test_an_option_that_leaves_nothing_is_named(options, said):

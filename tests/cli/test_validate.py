@@ -94,10 +94,10 @@ def test_all_problems_of_a_file_are_said_at_once_with_row_and_column(own):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--products", "none.csv"], "none.csv: No such file or directory"),
+        (["--products", "none.csv"], "none.csv: expected a file, got no such file"),
         (["--schedules", "--ipu", "BOW"], "--ipu: expected either this option or --schedules, got both"),
         (["--ipu", "BOW"], "--ipu: expected measured products of this chip, in --products, got none"),
-        (["--ipu", "Bo", "--products", "x"], "unknown IPU 'Bo': expected GC2, GC200 or BOW; did you mean BOW?"),
+        (["--ipu", "Bo", "--products", "x"], "--ipu: unknown IPU 'Bo': expected GC2, GC200 or BOW; did you mean BOW?"),
     ],
 )
 def test_wrong_options_end_with_one_line_and_exit_code_2(options, message):

@@ -261,8 +261,8 @@ def test_figures_of_a_run(timed, learnt):
     assert refused(OutputError, timed.figure, phase="main", start=3) == (
         "expected either a phase or cycles from start to end, got both"
     )
-    assert refused(OutputError, timed.figure, start=7, end=7) == (
-        "expected a window of cycles within the run (0 to 33000), got 7 to 7"
+    assert refused(OptionError, timed.figure, start=7, end=7) == (
+        "start: expected a window of cycles within the run (0 to 33000), got 7 to 7"
     )
     assert "execution" in refused(TimelineError, timed.figure, execution=1)
 

@@ -21,7 +21,7 @@ from ipusim.app.sweep.measures import MEMORY
 from ipusim.app.sweep.report import verdict as sweep_verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
-from ipusim.base.errors import OptionError, OutputError
+from ipusim.base.errors import OptionError
 from ipusim.timeline.kinds import SpanKind
 from tests import scenarios
 from tests.drawn_pictures import words
@@ -216,7 +216,7 @@ def test_a_range_of_two_units_says_both():
 @pytest.mark.parametrize(("start", "end"), [(5000, 4000), (900_000_000, None), (4000, 4000)])
 def test_no_table_of_an_empty_window_is_written_over_another(tmp_path, start, end):
     execute(assemble(request("1f1b", *EVEN))).timeline.save(tmp_path / "timeline.npz")
-    with pytest.raises(OutputError, match="expected a window of cycles within the run"):
+    with pytest.raises(OptionError, match="start: expected a window of cycles within the run"):
         export_files(tmp_path, Path("spans.csv"), start, end)
 
 

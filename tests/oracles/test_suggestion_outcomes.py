@@ -400,7 +400,7 @@ def test_a_count_too_small_to_fill_the_pipeline_is_simulated_before_it_is_enough
 
 def test_a_program_that_takes_no_time_has_a_verdict() -> None:
     words = [*verdict(suggest(of_stages("grouped", *[{"forward": 0, "backward": 0}] * 2)))]
-    assert words[1] == "Time per weight update: 0 s; no time."
+    assert words[1] == "Time per weight update: 0 s; no throughput."
     assert "Against one IPU: as fast: one IPU takes 0 s for the same number of samples." in words
 
 

@@ -18,7 +18,7 @@ from typer.main import get_command_name
 # Each module registers its commands; ``ipusim --help`` lists commands in the order of these imports.
 from ipusim.app.cli import runs, comparisons, sweeps, suggestions, explanations  # isort: skip
 from ipusim.app.cli import pages, plans, fidelity, imports, pins  # isort: skip
-from ipusim.app.cli.app import app
+from ipusim.app.cli.app import Command, app, flag
 from ipusim.base.errors import IpusimError, OptionError, bounded
 from ipusim.base.streams import prepare_streams
 
@@ -26,6 +26,7 @@ from ipusim.base.streams import prepare_streams
 for _command in app.registered_commands:
     assert _command.callback is not None
     _command.name = _command.name or get_command_name(_command.callback.__name__)
+    _command.cls = Command
     _command.short_help = re.split("[,;:.]", _command.callback.__doc__ or "")[0]
 
 #: Removed commands and options, with the error message for each.
@@ -74,18 +75,14 @@ def main() -> None:
         # Set the name for `python -m ipusim` too: shell completion works only for this name.
         command(prog_name="ipusim")
     except IpusimError as error:
-        typer.echo(error.worded(_flag) if isinstance(error, OptionError) else str(error), err=True)
+        typer.echo(error.worded(flag) if isinstance(error, OptionError) else str(error), err=True)
         sys.exit(2)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        typer.echo(bounded(f"{place}{error.strerror or error}"), err=True)
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = "expected a file, got no such file" if is_missing else error.strerror or error
+        typer.echo(bounded(f"{place}{reason}"), err=True)
         sys.exit(2)
     except MemoryError as error:
         typer.echo(f"too little memory: {error}", err=True)
         sys.exit(2)
-
-
-def _flag(option: str) -> str:
-    """Return an option or argument in command-line spelling, for example ``--from``."""
-    flags = {"start": "--from", "end": "--to", "scenario": "SCENARIO", "run": "RUN"}
-    return flags.get(option, f"--{option.replace('_', '-')}")

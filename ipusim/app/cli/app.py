@@ -23,6 +23,14 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+#: Expected values of numbers, by the kind of pydantic's error and its limit.
+_EXPECTED_NUMBERS: Final = {
+    "greater_than_equal": "a number from {ge} up",
+    "less_than_equal": "a number up to {le}",
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+}
+
 _SCENARIO: Final = typer.Argument(
     metavar="SCENARIO",
     help="a scenario in YAML, or measured stages in CSV with columns stage, forward [ms], backward [ms] and others",
@@ -41,7 +49,7 @@ CheckTimes = Annotated[
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(metavar="N", help="number of parallel processes  [default: one for each core]")
+    int | None, typer.Option(min=1, metavar="N", help="number of parallel processes  [default: one for each core]")
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -76,6 +84,22 @@ PageTitle = Annotated[
 ]
 Size = Annotated[str, typer.Option("--size", metavar="WxHin", help="width and height of the picture, such as 6x3in")]
 Theme = Annotated[str, typer.Option("--theme", metavar="NAME", help="colors: light, dark, or print, in greys")]
+
+
+class Command(typer.core.TyperCommand):
+    """Command whose refusals of numbers quote option, value and expected value; Typer leaves the value out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line; raises OptionError for a wrong number, and Typer's errors for other mistakes."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            for mistake in getattr(error.__cause__, "errors", list)()[:1]:
+                if error.param is not None and (expected := _EXPECTED_NUMBERS.get(mistake["type"])):
+                    expected = expected.format(**mistake.get("ctx", {}))
+                    option = error.param.opts[-1].removeprefix("--")
+                    raise OptionError(option, f"expected {expected}, got {mistake['input']!r}") from None
+            raise
 
 
 def output_option(default: str, files: str = ".json, .csv, .md, .parquet, .png, .svg or .pdf") -> Any:
@@ -123,9 +147,19 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def split_names(names: str) -> list[str]:
-    """Split names separated by commas."""
-    return [name.strip() for name in names.split(",") if name.strip()]
+def flag(option: str) -> str:
+    """Return an option or argument in command-line spelling, for example ``--from``."""
+    if option in ("scenario", "run", "schedule", "system"):
+        return option.upper()
+    return {"start": "--from", "end": "--to"}.get(option, f"--{option.replace('_', '-')}")
+
+
+def split_names(option: str, text: str | None) -> list[str]:
+    """Split names or numbers separated by commas; none for None. Raises OptionError for an empty entry."""
+    entries = [] if text is None else [entry.strip() for entry in text.split(",")]
+    if "" in entries:
+        raise OptionError(option, f"expected entries separated by single commas, got an empty entry in {text!r}")
+    return entries
 
 
 def allow_only(context: typer.Context, input_name: str, *names: str) -> None:

@@ -30,14 +30,14 @@ _Schedules = Annotated[
     ),
 ]
 _Orders = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="NAMES",
         help="selection orders for each scenario, separated by commas: AUTO, ZIGZAG, SNAKE, HOOF  [default: the "
         "scenario's]",
     ),
 ]
-_Sync = Annotated[str, sync_modes("for each scenario", "the scenario's, or the schedule's")]
+_Sync = Annotated[str | None, sync_modes("for each scenario", "the scenario's, or the schedule's")]
 _Disturbances = Annotated[
     str | None,
     typer.Option(
@@ -73,9 +73,9 @@ _Out = Annotated[Path | None, output_option("reports/<name>, for several scenari
 def compare(
     runs: _Runs,
     schedules: _Schedules = None,
-    orders: _Orders = "",
-    sync: _Sync = "",
-    syncs: Annotated[str, typer.Option(hidden=True)] = "",  # other spelling of --sync
+    orders: _Orders = None,
+    sync: _Sync = None,
+    syncs: Annotated[str | None, typer.Option(hidden=True)] = None,  # other spelling of --sync
     losses: Annotated[
         bool, typer.Option("--losses", help="run the arithmetic too, and compare the last step's mean loss")
     ] = False,
@@ -100,13 +100,13 @@ def compare(
     from ipusim.app.study.result import folder_and_names, written
 
     picture = Picture(size=size, theme=theme)
-    overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
-    names = None if schedules is None else core_schedules.expand_names(split_names(schedules))
+    overrides = _with_disturbances(overrides or (), disturbances)
+    names = None if schedules is None else core_schedules.expand_names(split_names("schedules", schedules))
     if names is not None and len(folders := {path.parent for path in runs if not path.is_dir()}) == 1:
         row_name_of = {name: core_schedules.named_from(name, *folders) for name in names}
         names = [row_name_of[name] for name in names]
         traces = [row_name_of.get(trace, trace) for trace in traces or ()]
-    selection_orders, modes = split_names(orders), split_names(f"{sync},{syncs}")
+    selection_orders, modes = split_names("orders", orders), [*split_names("sync", sync), *split_names("syncs", syncs)]
     items = _read(runs, overrides)
     target = out or Path("reports") / (items[0].name if len(items) == 1 else "comparison")
     if disturbances is not None and names is None and not selection_orders and not modes:
@@ -140,10 +140,20 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[ComparedItem]:
     from ipusim.base.errors import OptionError
 
     if overrides and all(path.is_dir() for path in runs):
-        raise OptionError("set", "expected a scenario with keys to change, got run folders")
+        option = getattr(overrides[-1], "option", "set")
+        raise OptionError(option, "expected a scenario with keys to change, got run folders")
     return _read_all(
         runs, lambda path: ComparedItem(read_run(path) if path.is_dir() else load_request(path, overrides), str(path))
     )
+
+
+def _with_disturbances(overrides: Sequence[str], disturbances: str | None) -> list[str]:
+    """Return the overrides, with the disturbances of --disturbances if given."""
+    from ipusim.app.scenario.overrides import OptionOverride
+
+    if disturbances is None:
+        return [*overrides]
+    return [*overrides, OptionOverride("disturbances", "disturbances", disturbances)]
 
 
 def _with_undisturbed(items: Sequence[ComparedItem]) -> list[ComparedItem]:

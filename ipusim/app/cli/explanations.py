@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, RunOrScenario, Size, Theme, Title, app, output_option, printing, sync_modes
+from ipusim.app.cli.app import (
+    Overrides,
+    RunOrScenario,
+    Size,
+    Theme,
+    Title,
+    app,
+    output_option,
+    printing,
+    split_names,
+    sync_modes,
+)
 from ipusim.app.terminal import interruptible, print_result, print_text, resume_garbage_collection
 
 ExecutionToExplain = Annotated[
@@ -32,7 +43,7 @@ WhatOption = Annotated[
         "every two changes are also tried together",
     ),
 ]
-Modes = Annotated[str, sync_modes("of the tried schedules", "the run's")]
+Modes = Annotated[str | None, sync_modes("of the tried schedules", "the run's")]
 StragglerCosts = Annotated[
     bool,
     typer.Option(
@@ -51,7 +62,7 @@ def explain(
     overrides: Overrides = None,
     trust: Trust = False,
     changes: WhatOption = None,
-    sync: Modes = "",
+    sync: Modes = None,
     stragglers: StragglerCosts = False,
     title: Title = "",
     size: Size = "",
@@ -67,7 +78,7 @@ def explain(
     from ipusim.app.study.result import folder_and_names, written
 
     resume_garbage_collection()
-    modes, picture = settings.sync_modes(sync), Picture(title, size, theme)
+    modes, picture = settings.sync_modes(split_names("sync", sync)), Picture(title, size, theme)
     source = open_source(run, overrides or (), trust=trust)
     target = out or source.folder
     folder, names = folder_and_names(target, Explanation)

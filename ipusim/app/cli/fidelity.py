@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import allow_only, app, printing
+from ipusim.app.cli.app import allow_only, app, printing, split_names
 from ipusim.app.study.forms import PRINTED
 from ipusim.app.terminal import print_result, print_text
 from ipusim.base.errors import OptionError
@@ -144,8 +144,7 @@ def _fit(rows: Sequence[Path], rates: str | None, out: Path | None, output_form:
 
     if out is not None:
         check_output(out, RATES, rows)
-    names = [name.strip() for name in rates.split(",")] if rates is not None else []
-    calibration = calibrate(read_measured(rows), names)
+    calibration = calibrate(read_measured(rows), split_names("rates", rates))
     ends = []
     if out is not None:
         write_file(out, rates_file(calibration, out.name))

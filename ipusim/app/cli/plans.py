@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.app.cli.app import Overrides, ScenarioIfAny, allow_only, app, printing
+from ipusim.app.study.forms import PRINTED
 from ipusim.app.terminal import print_result, print_text
-from ipusim.base.errors import OptionError
+from ipusim.base.errors import CountError, DeviceError, OptionError
 
 if TYPE_CHECKING:
     from ipusim.api import Job
@@ -113,6 +114,7 @@ def _print_memory(job: Job, *, is_requested: bool, output_form: str) -> Moves | 
 @app.command()
 @printing
 def schedule(
+    context: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(metavar="[SCHEDULE]", help="name or file of the schedule; without it, all schedules are listed"),
@@ -143,12 +145,26 @@ def schedule(
     from ipusim.app.cli.shape import blocking_text, plan_for
 
     if name is None:
+        _check_alone(context)
         print_result(SchedulesResult(), output_form)
     elif blocking:
         print_text(blocking_text(name))
     else:
-        plan = plan_for(name, stages, count, mapping, inference, recompute, sync)
+        try:
+            plan = plan_for(name, stages, count, mapping, inference, recompute, sync)
+        except CountError as error:
+            if count is None:
+                raise
+            raise OptionError("count", str(error)) from None
         print_result(ScheduleResult(plan, form_name), output_form)
+
+
+def _check_alone(context: typer.Context) -> None:
+    """Raise OptionError if the list of schedules is requested with an option for one schedule."""
+    for parameter in context.command.params:
+        source, option = context.get_parameter_source(parameter.name or ""), parameter.opts[-1].removeprefix("--")
+        if source is not None and source.name == "COMMANDLINE" and option not in PRINTED:
+            raise OptionError(option, "expected {} with this option, got none", "schedule")
 
 
 @app.command()
@@ -167,4 +183,8 @@ def devices(
     from ipusim.api import hardware
     from ipusim.app.cli.plan_results import DevicesResult
 
-    print_result(DevicesResult(hardware.find_machine(system), figures), output_form)
+    try:
+        machine = hardware.find_machine(system)
+    except DeviceError as error:
+        raise OptionError("system", str(error)) from None
+    print_result(DevicesResult(machine, figures), output_form)

@@ -19,6 +19,7 @@ from ipusim.app.cli.app import (
     PhaseName,
     Start,
     app,
+    flag,
     printing,
 )
 from ipusim.app.terminal import interruptible, print_result, progress, resume_garbage_collection
@@ -150,7 +151,7 @@ class _Results:
         except (OutputError, OptionError) as error:
             # Only the finished run shows that the part is missing; the results are kept.
             instead = min(self.part.execution or 0, timeline.info.executions - 1)
-            text = error.worded(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
+            text = error.worded(flag) if isinstance(error, OptionError) else str(error)
             self.missing_pictures.append(f"{text}; the picture shows execution {instead} instead")
             return picture_window(timeline, ShownPart(execution=instead))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.api import Plan, Schedule, Sync, pipelines, rules, runs, schedules
-from ipusim.base.errors import CountError, OptionError, PlanError
+from ipusim.base.errors import CountError, OptionError, PlanError, ProgramError
 from ipusim.base.near_names import did_you_mean
 
 #: Maximum number of operations of a readable grid.
@@ -34,14 +34,17 @@ def plan_for(
     schedule's.
 
     Raises:
-        ProgramError: for a schedule, mapping or number of stages that does not fit.
+        ProgramError: for a mapping or number of stages that does not fit the schedule.
         CountError: for an illegal count, with the nearest legal counts.
-        OptionError: for an unreadable mapping, or an oversized grid.
+        OptionError: for an unknown schedule, an unreadable mapping, or an oversized grid.
         FileError: if a file cannot be read as a schedule.
         ModelError: if a Python file defines no schedule.
         PlanError: for an Order that breaks a rule.
     """
-    named_schedule = schedules.schedule_of(schedule, Path())
+    try:
+        named_schedule = schedules.schedule_of(schedule, Path())
+    except ProgramError as error:
+        raise OptionError("schedule", str(error)) from None
     mode = _sync(sync)
     ipus, sizes = _mapping(mapping, stages, named_schedule)
     training = not inference and schedules.Feature.TRAINING in named_schedule.supports
@@ -135,5 +138,8 @@ def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[
         raise OptionError("mapping", f"expected at most {runs.MAX_STAGES} stages, got {len(words)}")
     positions = text.count(",") + 1
     if stages is not None:
-        rules.check_mapping(positions, stages)
+        try:
+            rules.check_mapping(positions, stages)
+        except ProgramError as error:
+            raise OptionError("mapping", str(error)) from None
     return pipelines.parse_mapping(text)

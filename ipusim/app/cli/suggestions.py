@@ -147,13 +147,13 @@ def suggest(
         stages=_numbers("stages", stages),
         micro_batch_sizes=_numbers("micro_batch_sizes", micro_batch_sizes),
         schedules=None if names is None else tuple(names),
-        sync=_names(sync),
-        placements=_names(placements),
-        recompute=_names(recompute),
-        offload=_names(offload),
-        sharding=_names(sharding),
-        activations=_names(activations),
-        orders=_names(orders),
+        sync=_names("sync", sync),
+        placements=_names("placements", placements),
+        recompute=_names("recompute", recompute),
+        offload=_names("offload", offload),
+        sharding=_names("sharding", sharding),
+        activations=_names("activations", activations),
+        orders=_names("orders", orders),
     )
     seconds = 60.0 if seconds is None else seconds
     _write_plan(scenario, options, limits, simulations, seconds, out, output_form)
@@ -212,25 +212,27 @@ def _schedule_names(text: str, folder: Path) -> list[str]:
     """Return named schedules; files of the current folder get their path from the scenario's ``folder``."""
     from ipusim.api import schedules
 
-    return [schedules.named_from(name, folder) for name in split_names(text)]
+    return [schedules.named_from(name, folder) for name in split_names("schedules", text)]
 
 
 def _sync_option(text: str | None) -> list[str]:
     """Return the override for the sync mode of a searched order, if given."""
-    modes = _names(text) or ()
+    from ipusim.app.scenario.overrides import OptionOverride
+
+    modes = split_names("sync", text)
     if len(modes) > 1:
         raise OptionError("sync", f"expected one sync mode with {{}}, got {text}", "order")
-    return [f"pipeline.sync={mode}" for mode in modes]
+    return [OptionOverride("sync", "pipeline.sync", mode) for mode in modes]
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(split_names(text))
+def _names(option: str, text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(split_names(option, text))
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
     from ipusim.api import runs
 
-    names = _names(text)
+    names = _names(option, text)
     for name in names or ():
         if not name.isdecimal():
             raise OptionError(option, f"expected whole numbers from 1 up, separated by commas, got {runs.show(name)}")
@@ -282,8 +284,9 @@ def _limits(text: str) -> dict[str, Any]:
         if not number.isdecimal() or int(number) < 1:
             raise OptionError("memory", f"expected a whole number of micro-batches from 1 up, got {text!r}")
         return {"micro_batches": int(number)}
+    parts = split_names("memory", text)
     try:
-        sizes = [int(parse_quantity(part.strip(), "bytes")) for part in text.split(",")]
+        sizes = [int(parse_quantity(part, "bytes")) for part in parts]
     except ValueError as error:
         raise OptionError("memory", str(error)) from None
     if min(sizes) < 1:

@@ -106,7 +106,7 @@ class Comparison:
     @cached_property
     def best(self) -> Row | None:
         """Fastest fitting row; ties go to less memory, then to order. None with several sync modes."""
-        rows = self.completed if len(self.groups) == 1 else ()
+        rows = [row for row in self.completed if self.is_ranked(row)] if len(self.groups) == 1 else ()
         return next(iter(best_first(rows, self.cost, lambda row: row.fits, self.memory_need)), None)
 
     def memory_need(self, row: Row) -> int | None:
@@ -156,27 +156,33 @@ class Comparison:
         """Fitting rows on the trade-off front of time and peak memory, by sync mode."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.front)
-        rows = [row for row in self.completed if row.can_be_best and "peak" in row.figures]
+        rows = [row for row in self.completed if row.can_be_best and self.is_ranked(row) and "peak" in row.figures]
         costs = [(self.cost(row), row.figures["peak"]) for row in rows]
         return tuple(rows[position] for position in front(costs))
 
     def cost(self, row: Row) -> float:
-        """Return seconds per weight update, or per sample if throughput decides."""
+        """Return seconds per weight update, or per sample if throughput decides; infinite without throughput."""
         rates = _times(row).throughput
         if self.is_by_time:
             return rates.weight_update_period_s
-        return 1 / rates.samples_per_s if rates.samples_per_s else 0.0
+        return 1 / rates.samples_per_s if rates.samples_per_s else math.inf
 
-    def difference(self, row: Row, reference: Row) -> float:
-        """Return a row's relative difference to ``reference``, in time or in the deciding throughput."""
+    def is_ranked(self, row: Row) -> bool:
+        """Return whether a row has a finite cost: runs without time have no throughput."""
+        return math.isfinite(self.cost(row))
+
+    def difference(self, row: Row, reference: Row) -> float | None:
+        """Return a row's relative difference to ``reference``, in time or deciding throughput; None if undefined."""
         mine, theirs = self.cost(row), self.cost(reference)
+        if mine == theirs and self.is_ranked(row):
+            return 0.0
         if not self.is_by_time:
             mine, theirs = theirs, mine
-        return mine / theirs - 1 if theirs else 0.0
+        return mine / theirs - 1 if theirs and math.isfinite(mine + theirs) else None
 
-    def to_first(self, row: Row) -> float:
-        """Return a row's difference to the first row of its sync mode."""
-        return self.difference(row, self.group(row).first_completed)
+    def to_first(self, row: Row) -> float | None:
+        """Return a row's difference to the first row of its sync mode; None if undefined."""
+        return None if row.times is None else self.difference(row, self.group(row).first_completed)
 
     def in_order(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows sorted by cost, fastest first."""

@@ -93,12 +93,12 @@ def _row_called(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
 
 def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
     """Return bars of the rows' times; outliers are cut at the axis's end."""
-    costs = [comparison.cost(row) for row in rows if row.times is not None]
+    costs = [comparison.cost(row) for row in rows if row.times is not None and comparison.is_ranked(row)]
     positive_costs = [cost for cost in costs if cost] or [0.0]
     axis_end = max(cost for cost in positive_costs if cost <= _MOST_BAR_LENGTH * median_low(positive_costs))
     bars = []
     for row in rows:
-        cost = None if row.times is None else comparison.cost(row)
+        cost = comparison.cost(row) if row.times is not None and comparison.is_ranked(row) else None
         words = [row_words(comparison, row), "cut" if cost and cost > axis_end else ""]
         parts = row.waterfall.cycles if row.waterfall else None
         bars.append(TimeBar(comparison.label(row), ", ".join(filter(None, words)), cost, parts))
@@ -167,7 +167,7 @@ class ComparisonResult(Result):
                 "makespan_cycles": row.times and row.times.makespan_cycles,
                 "execution_cycles": row.times and row.times.execution_cycles,
                 **figure_columns(row.figures),
-                "difference": None if row.times is None else result.to_first(row),
+                "difference": result.to_first(row),
                 "fits": None if row.fits is None else row.fits.value,
                 "best": row in result.best_rows,
                 "on_front": row in result.front,

@@ -9,7 +9,7 @@ from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
-from ipusim.base.units import counted, enumerated, format_bytes, format_seconds, format_throughput
+from ipusim.base.units import counted, enumerated, format_bytes, format_seconds
 
 #: Minimum difference printed as a percentage without decimals.
 _LEAST_WHOLE_PERCENTAGE: Final = 1.0
@@ -68,6 +68,9 @@ def _sync_words(comparison: Comparison) -> Iterator[str]:
 
 
 def _verdict_of_mode(group: Comparison) -> Iterator[str]:
+    if group.best is None and any(row.can_be_best for row in group.completed):
+        yield f"None of them{_mode(group)} that fits its IPUs has a throughput."
+        return
     if group.best is None:
         fastest = group.in_order(group.completed)[0]
         name, figures = _title_of(group, fastest), _figure_text(group, fastest)
@@ -92,6 +95,8 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             yield f"{_title_of(comparison, row)}: refused: {row.refusal}"
         elif not row.can_be_best and row not in faster:
             yield f"{_title_of(comparison, row)}: {_memory_verdict(row)}"
+        elif not comparison.is_ranked(row):
+            yield f"{_title_of(comparison, row)}: the run takes no time, so it has no throughput to compare."
         if row.folder_run is not None and row.folder_run.version_note:
             yield f"{_title_of(comparison, row)}: {row.folder_run.version_note}"
         if row.note:
@@ -165,14 +170,17 @@ def _best_words(comparison: Comparison, best: Row) -> str:
     """Return the sentence on the best run: ties, lead over the next, lead over the first."""
     as_fast = comparison.equally_fast
     slower = [
-        row for row in comparison.in_order(comparison.completed) if row.can_be_best and row not in (best, *as_fast)
+        row
+        for row in comparison.in_order(comparison.completed)
+        if row.can_be_best and comparison.is_ranked(row) and row not in (best, *as_fast)
     ]
     runners_up = [row for row in slower if comparison.cost(row) == comparison.cost(slower[0])]
     words = list(ties(comparison))
     if runners_up:
         labels = [comparison.label(row) for row in runners_up]
         words.append(f"{_by_how_much(comparison, best, runners_up[0])} the next, {enumerated(labels, _MOST_RUNS)}")
-    if (first := comparison.first_completed) not in (best, *as_fast, *runners_up):
+    first = comparison.first_completed
+    if comparison.is_ranked(first) and first not in (best, *as_fast, *runners_up):
         misfit = "" if first.can_be_best else ", which does not fit"
         row_text = f"the first row{' that ran' * (first is not comparison.rows[0])}"
         row_text += " of this mode" if comparison.enclosing is not None else ""
@@ -246,7 +254,7 @@ def comparison_table(comparison: Comparison) -> Table:
     rows = []
     for row, label, slowdown in zip(comparison.rows, comparison.labels, slowdowns, strict=True):
         cells = [figure.cell(row.figures.get(figure.name)) for figure in figures]
-        cells.insert(_COLUMNS_BEFORE_DIFFERENCE, "-" if row.times is None else signed_text(comparison.to_first(row)))
+        cells.insert(_COLUMNS_BEFORE_DIFFERENCE, signed_text(comparison.to_first(row)))
         cells[_COLUMNS_BEFORE_SLOWDOWN:_COLUMNS_BEFORE_SLOWDOWN] = (
             ["-" if slowdown is None else f"{slowdown:.3f}"] if disturbed else []
         )
@@ -280,8 +288,10 @@ def mark(comparison: Comparison, row: Row) -> str:
     return ", ".join(words) or (str(row.fits) if has_memory else "")
 
 
-def signed_text(part: float) -> str:
-    """Return a difference in percent, or as a multiple from 10 up: ``+21.2%``, ``61.4 x``."""
+def signed_text(part: float | None) -> str:
+    """Return a difference in percent, or as a multiple from 10 up: ``+21.2%``, ``61.4 x``; ``-`` for None."""
+    if part is None:
+        return "-"
     if 1 + part >= _LEAST_MULTIPLE:
         return f"{_multiple_text(1 + part)} x"
     return f"{'+' if part > 0 else '-' if part else ''}{_percent(abs(part))}"
@@ -308,9 +318,9 @@ def _by_how_much(comparison: Comparison, row: Row, reference: Row) -> str:
     if mine == theirs:
         return "as fast as"
     if comparison.is_by_time:
-        less = abs(1 - mine / theirs) if theirs else 0.0
-        return f"{_percent(less)} {'less' if mine < theirs else 'more'} time than"
-    ratio = theirs / mine if mine else 1.0
+        less = f"{_percent(abs(1 - mine / theirs))} " if theirs else ""
+        return f"{less}{'less' if mine < theirs else 'more'} time than"
+    ratio = theirs / mine
     if ratio >= _LEAST_MULTIPLE:
         return f"{_multiple_text(ratio)} times the samples/s of"
     return f"{_percent(abs(ratio - 1))} {'more' if mine < theirs else 'fewer'} samples/s than"
@@ -320,7 +330,7 @@ def _advantage_if_fitting(comparison: Comparison, row: Row, best: Row) -> str:
     """Return the advantage of a row over the best, if it fitted."""
     if comparison.is_by_time:
         return f"would take {_percent(1 - comparison.cost(row) / comparison.cost(best))} less time than the best"
-    return f"would have {_percent(comparison.difference(row, best))} more samples/s than the best"
+    return f"would have {_percent(comparison.cost(best) / comparison.cost(row) - 1)} more samples/s than the best"
 
 
 def time_words(comparison: Comparison) -> str:
@@ -334,6 +344,8 @@ def row_words(comparison: Comparison, row: Row) -> str:
     """Return the text after a run's bar: time, difference to the first run, peak memory, mark."""
     if row.times is None:
         return mark(comparison, row)
+    if not comparison.is_ranked(row):
+        return ", ".join(filter(None, [_figure_text(comparison, row), mark(comparison, row)]))
     unit = "" if comparison.is_by_time else " samples/s"  # shorter bars mean more samples/s
     difference = (
         "reference" if row is comparison.group(row).first_completed else signed_text(comparison.to_first(row)) + unit
@@ -351,7 +363,7 @@ def _figure_text(comparison: Comparison, row: Row, *, short: bool = False) -> st
     assert row.times is not None, "only rows that ran have times"
     rates = row.times.throughput
     if not comparison.is_by_time:
-        return format_throughput(rates.samples_per_s)
+        return rates.words
     per = "" if short else f" per {row.times.period}"
     return f"{format_seconds(rates.weight_update_period_s)}{per}"
 

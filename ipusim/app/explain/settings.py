@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -105,9 +105,9 @@ def _decimal(value: Fraction) -> str:
     return str(int(value)) if value.denominator == 1 else f"{float(value):.17g}"
 
 
-def sync_modes(text: str) -> tuple[Sync, ...]:
-    """Parse sync modes separated by commas; raises OptionError for unknown names."""
-    names, modes = [name for name in (part.strip().lower() for part in text.split(",")) if name], [*map(str, Sync)]
+def sync_modes(names: Iterable[str]) -> tuple[Sync, ...]:
+    """Return the named sync modes; raises OptionError for unknown names."""
+    names, modes = [name.lower() for name in names], [*map(str, Sync)]
     for name in names:
         if name not in modes:
             text = f"expected {runs.one_of(modes)}, got {runs.show(name)}{did_you_mean(name, modes)}"

@@ -37,7 +37,7 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield f"Changes that save the most time per sample: {', '.join(texts)}."
         causes = {what_if.change.kind: what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0}
         if first[0].change.kind in causes:
-            clauses = [f"{kind} saves time mainly in {_part(*cause)}" for kind, cause in causes.items()]
+            clauses = [f"{kind} {_save(kind)} time mainly in {_part(*cause)}" for kind, cause in causes.items()]
             if len(first) == len(causes) and len(set(causes.values())) == 1:
                 subject = "This change saves" if len(first) == 1 else "These changes save"
                 clauses = [f"{subject} time mainly in {_part(*causes[first[0].change.kind])}"]
@@ -56,8 +56,8 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield f"In the other sync mode, not comparable with this run: {', '.join(texts)}. {note}"
     hardware = _best([what_if for what_if in what_ifs if what_if.change.is_hardware])
     if hardware:
-        texts = [f"{_words(group)} saves {group[0].gain:.1%}" for group in hardware[:_MOST_KINDS]]
-        yield f"With other hardware: {', '.join(texts)}."
+        texts = [f"{_words(group)} {group[0].gain:.1%}" for group in hardware[:_MOST_KINDS]]
+        yield f"Other hardware that saves time per sample: {', '.join(texts)}."
     if no_help := [
         _name(what_if) for what_if in what_ifs if analysis.fits_or_unknown(what_if.fits) and what_if.gain < LEAST_GAIN
     ]:
@@ -81,6 +81,11 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
             if not group or what_if.after == group[0].after:
                 group.append(what_if)
     return [*best.values()]
+
+
+def _save(kind: str) -> str:
+    """Return the verb for a kind of change, which is plural as in ``balanced stages``."""
+    return "save" if kind.endswith("s") else "saves"
 
 
 def _part(words: str, share: float) -> str:

@@ -120,9 +120,11 @@ def read_measured(paths: Sequence[Path]) -> Rows:
     """Return the rows of CSV files; a file has whole trainings in the format of :func:`read_throughputs`, or stages.
 
     A file of stages has the columns of a profile and a column ``scenario``, a path relative to the file's folder.
-    Raises FileError for mistakes in a file and for scenarios with different rates, OSError for an unreadable file, and
-    ScenarioError for mistakes in a scenario.
+    Raises OptionError for a repeated file, FileError for mistakes in a file and for scenarios with different rates,
+    OSError for an unreadable file, and ScenarioError for mistakes in a scenario.
     """
+    if repeated := next((path for path in paths if paths.count(path) > 1), None):
+        raise OptionError("fit", f"expected each file once, got {repeated} a second time")
     parts = [_profiles(path) if runs.has_stages(path) else throughputs(read_throughputs(path)) for path in paths]
     rows = Rows(
         [name for part in parts for name in part.names],

@@ -17,6 +17,7 @@ from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, simulate
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Result
+from ipusim.base.errors import OptionError, QuantityError
 
 _COLUMNS: Final = ("kind", "name", "unit", "measured", "simulated", "error")
 
@@ -120,10 +121,13 @@ def validation_of(own_products: Path | None = None, own_rows: Path | None = None
     """Return the comparison with a user's rows, or else with the package's rows.
 
     Raises FileError for mistakes in a file, and with the row's position for errors of a row's scenario and for a
-    pipeline that is never full; OSError for an unreadable file; QuantityError for an unknown chip.
+    pipeline that is never full; OSError for an unreadable file; OptionError for an unknown chip.
     """
     is_of_package = own_products is None and own_rows is None
-    chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)
+    try:
+        chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)
+    except QuantityError as error:
+        raise OptionError("ipu", str(error)) from None
     product_rows: Sequence[ProductRow] = (
         read_rows(own_products or PRODUCTS_FILE) if is_of_package or own_products else ()
     )

@@ -8,7 +8,7 @@ from html import escape
 
 from ipusim.api import analysis
 from ipusim.app.render.tables import Table
-from ipusim.base.units import format_seconds, format_throughput
+from ipusim.base.units import format_seconds
 
 
 def verdict(times: analysis.RunTimes) -> str:
@@ -16,7 +16,7 @@ def verdict(times: analysis.RunTimes) -> str:
     rates = times.throughput
     return (
         f"{format_seconds(rates.weight_update_period_s)} per {times.period}, "
-        f"{format_throughput(rates.samples_per_s)}, "
+        f"{rates.words}, "
         f"bubble {times.bubble.idle_fraction:.1%} (idle / (IPUs x makespan))"
     )
 

@@ -25,7 +25,7 @@ from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OptionError, OutputError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.base.looks import key_of
-from ipusim.base.units import format_bytes, format_seconds, format_throughput, noun_with_numbers
+from ipusim.base.units import format_bytes, format_seconds, noun_with_numbers
 
 #: File name of the page.
 PAGE: Final = "report.html"
@@ -197,7 +197,7 @@ def _figures(run: StoredRun) -> Iterator[tuple[str, ...]]:
     yield (f"time per {period}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
     yield (
         "throughput",
-        format_throughput(rates.samples_per_s),
+        rates.words,
         f"{rates.effective_batch_size:,} per {period}{synthetic}",
     )
     if run.waterfall is not None:

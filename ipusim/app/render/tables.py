@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ipusim.api import analysis, timelines
-from ipusim.base.units import format_figure, format_seconds, format_throughput
+from ipusim.base.units import format_figure, format_seconds
 
 #: Number with unit in a table's cell.
 _NUMBER: Final = re.compile(r"-|(?:[-+]|± ?)?[\d,.]+(?:-[\d,.]+)?([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
@@ -65,7 +65,7 @@ def summary_table(summary: analysis.RunTimes) -> Table:
         ("bubble: idle in each IPU's own span", _percent(idle_part.span_idle_fraction)),
         (
             "throughput",
-            f"{format_throughput(rates.samples_per_s)}, {format_figure(rates.micro_batches_per_s)} micro-batches/s",
+            f"{rates.words}, {format_figure(rates.micro_batches_per_s)} micro-batches/s",
         ),
         (
             f"time per {summary.period}",

@@ -14,7 +14,6 @@ from ipusim.base.units import (
     enumerated_rows,
     format_bytes,
     format_seconds,
-    format_throughput,
     noun_with_numbers,
 )
 
@@ -39,7 +38,7 @@ def verdict_table(summary: Summary) -> Table:
             f"time per {summary.period}",
             f"{format_seconds(rates.weight_update_period_s)} for {batch}",
         ),
-        ("throughput", f"{format_throughput(rates.samples_per_s)}{unloaded}"),
+        ("throughput", f"{rates.words}{unloaded}"),
         *([("error of throughput", summary.throughput_error)] if summary.throughput_error else []),
         ("bubble", f"{summary.bubble.idle_fraction:.1%} of the IPUs' time is without arithmetic{without_updates}"),
         ("time goes into", waterfall_words(summary.waterfall)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ipusim.api import SpanKind, Timeline, analysis
-from ipusim.base.errors import OutputError
+from ipusim.base.errors import OptionError, OutputError
 
 #: Margin on either side of a phase's window, as share of the phase.
 _CONTEXT: Final = 0.04
@@ -89,12 +89,12 @@ def run_end(timeline: Timeline) -> int:
 def window(timeline: Timeline, start: int | None = None, end: int | None = None) -> Window:
     """Return the window from ``start`` to ``end``, by default the whole run.
 
-    Raises OutputError for an empty window or one outside the run.
+    Raises OptionError for an empty window or one outside the run.
     """
     last = max(run_end(timeline), 1)
     low, high = start if start is not None else 0, end if end is not None else last
     if not 0 <= low < high or low >= last:
-        raise OutputError(f"expected a window of cycles within the run (0 to {last}), got {low} to {high}")
+        raise OptionError("start", f"expected a window of cycles within the run (0 to {last}), got {low} to {high}")
     return Window(low, high, "" if (low, high) == (0, last) else f"cycles {low:,} to {high:,}")
 
 
@@ -162,8 +162,8 @@ def part_window(timeline: Timeline, part: ShownPart = USUAL_PART) -> Window:
     The default is the first execution, or in a run with a failed IPU the time around its failure.
 
     Raises:
-        OutputError: for a window outside the run, for a phase that the execution lacks, and for both cycles and a
-            phase.
+        OptionError: for a window outside the run.
+        OutputError: for a phase that the execution lacks, and for both cycles and a phase.
         TimelineError: for an unknown execution.
     """
     start, end, phase, execution = part

@@ -53,8 +53,8 @@ def export_files(run: Path, out: Path, start: int | None = None, end: int | None
 
     ``out`` names the table of spans; ``start`` and ``end`` restrict it to spans between these cycles. The memory table
     exists if the run knows its stages' memory. Raises MissingPackageError for a missing Parquet package, FileError for
-    a path without a run, TimelineError and FileError for damaged files, OutputError for cycles outside the run and for
-    too many spans, and OSError for unreadable files.
+    a path without a run, TimelineError and FileError for damaged files, OptionError for cycles outside the run,
+    OutputError for too many spans, and OSError for unreadable files.
     """
     path = run_file(run, TIMELINE)
     timeline = Timeline.load(path)

@@ -13,6 +13,23 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import Source
 
 
+class OptionOverride(str):
+    """Override with an option name for messages, such as ``disturbances`` instead of ``set``.
+
+    Attributes:
+        option: option name without dashes.
+    """
+
+    __slots__ = ("option",)
+    option: str
+
+    def __new__(cls, option: str, key: str, value: str) -> OptionOverride:
+        """Return override ``key=value`` with an option name."""
+        override = super().__new__(cls, f"{key}={value}")
+        override.option = option
+        return override
+
+
 def on_command_line(name: str) -> runs.Place:
     """Return the position of an override from the command line."""
     return runs.Place(f"--set {name}")
@@ -33,7 +50,7 @@ def apply_overrides(
     problems: list[runs.PlacedProblem] = []
     for override in overrides:
         name, equals, text = override.partition("=")
-        position = position_of(name)
+        position = runs.Place(f"--{override.option}") if isinstance(override, OptionOverride) else position_of(name)
         try:
             if not equals or not name:
                 raise _path_error(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")

@@ -132,5 +132,5 @@ def samples_per_second(trial: Trial) -> float | None:
 
 
 def throughput_text(samples_per_s: float | None) -> str:
-    """Return a throughput for people; "no time" for the None of :func:`samples_per_second`."""
-    return "no time" if samples_per_s is None else format_throughput(samples_per_s)
+    """Return a throughput for people; "no throughput" for the None of :func:`samples_per_second`."""
+    return "no throughput" if samples_per_s is None else format_throughput(samples_per_s)

@@ -63,8 +63,8 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every measure of time is known."""
-        return self.figures.keys() >= TIME_MEASURES
+        """Whether every measure of time is known; a run without time has no throughput."""
+        return self.figures.keys() >= (TIME_MEASURES if self.run_cycles else TIME_MEASURES - {"throughput"})
 
     def value(self, figure: analysis.Figure) -> float | None:
         """Return the value of a figure; None if missing."""

@@ -193,11 +193,14 @@ def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[t
 
 def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure: analysis.Figure) -> str:
     """Return a sentence on points as good as the best; empty without ties."""
-    ties = [swept.words(point) for point, outcome in best[1:] if outcome.value(measure) == best[0][1].value(measure)]
-    if not ties:
-        return ""
-    rest_text = f"; and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
-    return f" Equal in {measure.measure}: {'; '.join(ties[:_MOST_TIES])}{rest_text}."
+    ties = [point for point, outcome in best[1:] if outcome.value(measure) == best[0][1].value(measure)]
+    return f" Equal in {measure.measure}: {_listed(ties, swept)}." if ties else ""
+
+
+def _listed(points: Sequence[tuple[Any, ...]], swept: Sweep) -> str:
+    """Return the first points in words, and the number of further points."""
+    rest_text = f"; and {len(points) - _MOST_TIES} more" if len(points) > _MOST_TIES else ""
+    return f"{'; '.join(map(swept.words, points[:_MOST_TIES]))}{rest_text}"
 
 
 def verdict(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figure) -> list[str]:
@@ -209,6 +212,9 @@ def verdict(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figu
         lines += _best_words(swept, limits, measure, mode)
     if note := pipelines.idealised(modes):
         lines.append(f"{note} So each point is compared only with points of its sync mode.")
+    timeless = [point for point, outcome in swept.finished_points if outcome.has_run and not outcome.run_cycles]
+    if timeless and measure is THROUGHPUT:
+        lines.append(f"Without a throughput, because the run takes no time: {_listed(timeless, swept)}.")
     lines += _memory_words(swept)
     failures = Counter(_same_reason(outcome.message) for _, outcome in swept.finished_points if not outcome.has_run)
     for reason, times in failures.most_common(_MOST_REASONS):
@@ -242,8 +248,7 @@ def _best_words(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.
             f"{swept.words(point)}, with {', '.join(qualities)}."
         )
         lines.append(text + _ties(best, swept, measure))
-        if has_unequal_work:
-            per_sample, fastest = best_of(swept, THROUGHPUT, mode)[0]
+        for per_sample, fastest in best_of(swept, THROUGHPUT, mode)[:1] if has_unequal_work else ():
             lines.append(
                 f"But work differs, from {sizes[0]:,} to {sizes[-1]:,} samples per weight update. For each sample "
                 f"{swept.words(per_sample)} takes least time: {THROUGHPUT.text(fastest.value(THROUGHPUT))}."
@@ -263,7 +268,7 @@ def _best_words(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.
 
 def _samples_per_update(points: Sequence[tuple[tuple[Any, ...], Outcome]]) -> list[int]:
     """Return the distinct numbers of samples per weight update of points that ran, rising."""
-    ran = [outcome for _, outcome in points if outcome.has_run]
+    ran = [outcome for _, outcome in points if outcome.samples_per_s is not None]
     return sorted({round(outcome.samples_per_s * outcome.weight_update_period_s) for outcome in ran})
 
 

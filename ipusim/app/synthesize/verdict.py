@@ -28,7 +28,7 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
             yield "With `--schedules 1f1b` an Order has to beat 1f1b alone, and is written to the folder."
     else:
         comparison = Comparison((synthesis.best_named, synthesis.new_order))
-        difference = comparison.difference(synthesis.new_order, synthesis.best_named)
+        difference = comparison.difference(synthesis.new_order, synthesis.best_named) or 0.0
         less = format_figure(-100 * difference)
         group = "named schedule" if synthesis.is_among_all else "of the given schedules"
         comparison_text = f"the best {group} that fits, {synthesis.best_named.name}{tie_text}"
@@ -49,7 +49,7 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     if (alternative := synthesis.unsearched) is not None and alternative.result is not None:
         comparison = Comparison((synthesis.best, alternative))
         if comparison.cost(alternative) < comparison.cost(synthesis.best):
-            less = format_figure(-100 * comparison.difference(alternative, synthesis.best))
+            less = format_figure(-100 * (comparison.difference(alternative, synthesis.best) or 0.0))
             reason = unsearched_for(alternative.result.job)
             yield f"{alternative.name}, with {reason}, takes {less}% less; Orders with {reason} are not searched."
     if synthesis.new_order is not None:

@@ -177,7 +177,7 @@ def _parse(path: Path) -> ast.Module:
         suggestion = suggestion.removesuffix("?") + f"{_SUFFIX}?" if suggestion else ""
         raise FileError(f"{path}: expected a program, a Python file, got no such file{suggestion}") from None
     except SyntaxError as error:
-        raise FileError(f"{error.filename}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
+        raise FileError(f"{error.filename or path}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
     except ValueError as error:  # a null character in the path or in the text
         raise FileError(f"{path}: expected a program, a Python file, got another file: {error}") from None
 

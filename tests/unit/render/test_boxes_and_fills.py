@@ -12,7 +12,7 @@ from ipusim.app.render.content import content
 from ipusim.app.render.page.fills import _FILLS, LANES, Shades, page_looks
 from ipusim.app.render.theme import in_grey
 from ipusim.app.render.window import Window, execution_window, phase_window, run_end, window
-from ipusim.base.errors import OutputError
+from ipusim.base.errors import OptionError, OutputError
 from ipusim.pipeline.holders import LAYERS
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from ipusim.timeline.time_parts import COMPUTES, RECOMPUTATION_WAITS, Idle, TimePart
@@ -171,7 +171,7 @@ def test_a_phase_that_is_not_there(lock_step):
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (-1, 10), (10_000, None), (400, 300)])
 def test_a_window_outside_the_run(lock_step, start, end):
-    with pytest.raises(OutputError, match="expected a window of cycles within the run"):
+    with pytest.raises(OptionError, match="start: expected a window of cycles within the run"):
         window(lock_step(), start, end)
 
 

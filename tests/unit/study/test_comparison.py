@@ -399,6 +399,15 @@ def test_where_work_differs_throughput_decides():
         "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s.",
     ]
     assert list(reasons(found)) == [UNKNOWN, "Memory: not known: no scenario states the memory of its stages."]
+    still = FOUR.replace({"name": "still", "pipeline.stages": [{"name": name, "forward": 0} for name in "abcd"]})
+    items = [ComparedItem(still, "still"), ComparedItem(FOUR, "four"), ComparedItem(twice, "twice")]
+    found = Comparison(compare(items))
+    assert found.best is found.rows[2]
+    assert [*map(found.to_first, found.rows)] == [None] * 3
+    assert [row["samples_per_s"] for row in ComparisonResult(found).rows()] == [None, *rates]
+    assert said(found)[0].startswith("Best: twice (grouped in lock-step), ")
+    assert "still (grouped in lock-step): the run takes no time, so it has no throughput to compare." in reasons(found)
+    assert row_words(found, found.rows[0]) == "no throughput"
 
 
 def test_models_training_and_ipus_that_differ_are_said():

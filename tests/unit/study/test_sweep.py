@@ -111,6 +111,17 @@ def test_the_least_time_of_unequal_work_is_told_beside_the_least_time_of_a_sampl
     assert not any("work differs" in line for line in others)
 
 
+def test_a_run_without_time_has_no_throughput_and_the_least_time():
+    stages = [{"name": "a", "forward": 0}, {"name": "b", "forward": 0}]
+    request = Request.from_dict({"system": {"name": "free"}, "pipeline": {"stages": stages, COUNT.split(".")[1]: 4}})
+    found = swept(request, {"pipeline.stages.a.forward": [0, 10]})
+    assert [row["samples_per_s"] for row in SweepResult(found).rows()] == [None, 1.33e9 / 10]
+    best, still = verdict(found, (), THROUGHPUT)
+    assert best.startswith("Best of 2 points by throughput: a.forward 10, with 133,000,000 samples/s")
+    assert still == "Without a throughput, because the run takes no time: a.forward 0."
+    assert verdict(found, (), measure_of("time")) == ["Best of 2 points by time: a.forward 0, with a time of 0 s."]
+
+
 def four(schedule, updates=500):
     """Return a pipeline of four uneven stages on the free system."""
     stages = [{"name": f"s{n}", "forward": f, "backward": b, "update": updates} for n, (f, b) in enumerate(STAGES)]
