@@ -226,9 +226,21 @@ def scaled(x, labels):
     return tf.reshape(tf.nn.conv2d(tf.reshape(x, [8, 6, 1, 1]), table, 1, "SAME"), [8, 12]), labels
 
 
+def deep(x, labels):
+    x, labels = hidden(x, labels)
+    for _ in range(600):
+        x = tf.tanh(x)
+    return x, labels
+
+
+def twice(x, labels):
+    return loss_of(x + layers.Dense(16)(ipu.normalization_ops.layer_norm(x)), labels)
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
+        ({"first": deep, "last": twice}, "stage 'twice' calls AddN, which is no layer"),
         ({"first": shared}, "stage 'shared' calls AddN, which is no layer"),
         ({"first": normalised}, "stage 'normalised' calls "),
         ({"first": lambda x, labels: (x, labels)}, "stage 'small_stage_0' runs no layer"),

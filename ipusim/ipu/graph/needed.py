@@ -19,11 +19,14 @@ CHANGES_OF_VARIABLES: Final = ("Resource", "Assign")
 def runs_for_effect(node: Node) -> bool:
     """Tell whether a node runs even if no node reads the results.
 
-    A change of a variable without a kernel counts as an effect: a run must refuse the node, not leave the change out.
+    A stateful operation without a kernel, such as a write to a file, counts as an effect: a run must refuse the node,
+    not leave the write out.
     """
     entry = entry_of(node)
-    effect = node.type.startswith(CHANGES_OF_VARIABLES) if entry is None else entry.effect
-    return effect or node.type in WITHOUT_EFFECTS
+    if entry is None:
+        changes = node.stateful or node.type.startswith(CHANGES_OF_VARIABLES)
+        return node.type in WITHOUT_EFFECTS or (changes and node.type not in SHARED_TYPES)
+    return entry.effect or node.type in WITHOUT_EFFECTS
 
 
 class NeededNodes:

@@ -37,6 +37,7 @@ class Node:
         output_types: NumPy dtype per result; ``object`` for text, resource handles and variants.
         output_shapes: static shape per result.
         origin: name of the node whose gradient includes this node, as recorded by TensorFlow; empty for other nodes.
+        stateful: True if TensorFlow counts the operation as stateful: a run reads or changes more than tensors.
 
     Example:
         >>> from ipusim.ipu.graph.node import Node, Output
@@ -53,6 +54,7 @@ class Node:
     output_types: tuple[np.dtype[Any], ...] = ()
     output_shapes: tuple[StaticShape, ...] = ()
     origin: str = ""
+    stateful: bool = False
 
     @property
     def sources(self) -> tuple[str, ...]:

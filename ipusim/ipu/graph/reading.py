@@ -42,6 +42,7 @@ def read_node(operation: Any) -> Node:
         output_types=tuple(_dtype(tensor.dtype.base_dtype.as_datatype_enum) for tensor in operation.outputs),
         output_shapes=tuple(static_shape(tensor.shape) for tensor in operation.outputs),
         origin="" if operation._original_op is None else operation._original_op.name,
+        stateful=operation.op_def.is_stateful,
     )
 
 
@@ -89,7 +90,7 @@ def _has_effect(node: Node, functions: Mapping[str, Graph], pure: set[str]) -> b
 def _with_types(nodes: Mapping[str, Node], functions: Mapping[str, Graph], pure: set[str]) -> dict[str, Node]:
     """Return nodes with the operation without effects for calls of functions in ``pure``."""
     return {
-        name: replace(node, type=WITHOUT_EFFECTS[node.type])
+        name: replace(node, type=WITHOUT_EFFECTS[node.type], stateful=False)
         if node.type in WITHOUT_EFFECTS and not _has_effect(node, functions, pure)
         else node
         for name, node in nodes.items()

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ipusim.api import layers
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.executable import shared_name
-from ipusim.ipu.graph.node import Graph, Output
+from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.observed import Form, form_of
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
@@ -191,18 +191,22 @@ class _StageChain:
             tensor for name in self._view.entries if name in layer.nodes for tensor in self.graph.nodes[name].inputs
         )
         outside = dict.fromkeys(tensor for tensor in read if tensor.node not in layer.nodes)
-        return [tensor for tensor in outside if self._is_data(tensor, set())]
+        return [tensor for tensor in outside if self._is_data(tensor)]
 
-    def _is_data(self, tensor: Output, node_names: set[str]) -> bool:
+    def _is_data(self, tensor: Output) -> bool:
         """Tell whether a tensor depends on input values, not only on forms."""
-        node = self._view.node(tensor)
-        if node is None:
-            maker = self.graph.nodes.get(tensor.node)
-            return tensor in self._input_forms or maker is None or maker.type not in _VALUE_FREE_TYPES
-        if node.type in _VALUE_FREE_TYPES or node.type.startswith(("Random", "Stateless")) or node.name in node_names:
-            return False
-        node_names.add(node.name)
-        return any(self._is_data(operand, node_names) for operand in node.inputs)
+        pending, node_names = [tensor], set[str]()
+        while pending:
+            operand = pending.pop()
+            node = self._view.node(operand)
+            if node is None:
+                maker = self.graph.nodes.get(operand.node)
+                if operand in self._input_forms or maker is None or maker.type not in _VALUE_FREE_TYPES:
+                    return True
+            elif node.name not in node_names and not _is_value_free(node):
+                node_names.add(node.name)
+                pending += node.inputs
+        return False
 
     def _is_from(self, tensor: Output, end: frozenset[str] | None) -> bool:
         """Tell whether a tensor is a view of the chain's end: a layer's output, or the stage's input."""
@@ -215,6 +219,10 @@ class _StageChain:
         while node is not None and node.name not in end and node.type in VIEWS:
             node = self._view.node(node.inputs[0])
         return node is not None and node.name in end
+
+
+def _is_value_free(node: Node) -> bool:
+    return node.type in _VALUE_FREE_TYPES or node.type.startswith(("Random", "Stateless"))
 
 
 #: Scope that TensorFlow adds around the body of a loop.

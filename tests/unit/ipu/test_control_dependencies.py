@@ -7,7 +7,7 @@ not, as test_graphcore_texts has it.
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramTypeError
+from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.timeline.kinds import SpanKind
 from tests.programs import configure, run
 
@@ -39,6 +39,16 @@ def test_a_program_comes_before_what_waits_for_it(names):
         last = tf.reduce_sum(queue.dequeue())
     with tf.Session() as session:
         assert session.run(last) == 1
+
+
+def test_an_effect_that_no_kernel_has_is_refused_where_only_a_control_dependency_asks_for_it(names):
+    def body(x):
+        with names.tf.control_dependencies([names.tf.io.write_file("seen.txt", "seen")]):
+            return names.tf.identity(x)
+
+    ipu = names.ipu
+    with pytest.raises(UnsupportedProgramError, match="node 'WriteFile': operation WriteFile is not simulated"):
+        ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, body, [np.float32(0)]))
 
 
 def test_a_computation_that_sends_is_a_loop_of_one_iteration(names):

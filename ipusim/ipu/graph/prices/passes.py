@@ -69,6 +69,7 @@ class _Pricing:
         self._layer_of = {name: layer for layer in found_layers for name in layer.nodes}
         self._constancy: dict[str, bool] = {}
         self._types_outside: dict[str, None] = {}
+        self._own_names = {*view.entries, *(entry.node.name for entry in backward)}
         self._gradient_owners: dict[str, FoundLayer | None] = {}
         self._skips_with_gradient: set[str] = set()
         self._read_tensors: set[Output] | None = None
@@ -94,6 +95,8 @@ class _Pricing:
 
     def _backward_work(self) -> Iterator[Work]:
         """Yield the backward work in order of execution; a layer's work comes at its first gradient node."""
+        for entry in self._view.entries.values():  # inputs first: every search stays short
+            self._layer_behind(entry.node)
         groups: dict[str, list[ObservedNode]] = {}
         for entry in self._backward:
             layer = self._layer_behind(entry.node)
@@ -159,15 +162,17 @@ class _Pricing:
         """Return the layer whose gradient includes a node.
 
         A node without an origin, such as a sum of gradients, belongs to the common layer of all inputs, or is the
-        gradient of the sum at the end of a skip connection.
+        gradient of the sum at the end of a skip connection. Nodes of other stages belong to no layer.
         """
+        if node.name not in self._own_names:
+            return None
         if node.name not in self._gradient_owners:
             origin = self._nodes.get(node.origin)
             while origin is not None and origin.name not in self._view.entries:
                 origin = self._nodes.get(origin.origin)
             self._gradient_owners[node.name] = None  # also the answer for a node that a cycle reaches again
             layer = self._layer_of_inputs(node) if origin is None else self._layer_of.get(origin.name)
-            if layer is None and origin is None and node.type == "AddN":
+            if layer is None and origin is None and node.type == "AddN" and node.name not in self._view.entries:
                 layer = self._skip_behind(node)
             self._gradient_owners[node.name] = layer
         return self._gradient_owners[node.name]

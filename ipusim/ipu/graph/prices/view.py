@@ -108,13 +108,18 @@ def is_constant(nodes: Mapping[str, Node], node: Node, constancy: dict[str, bool
         node: the node.
         constancy: earlier answers by node name.
     """
-    if node.name not in constancy:
-        constancy[node.name] = False  # also the answer for a node that a cycle reaches again
-        constancy[node.name] = node.type == "Const" or (
-            bool(node.inputs)
-            and not node.type.startswith(("Random", "Stateless", "PyFunc"))
-            and all(
-                tensor.node in nodes and is_constant(nodes, nodes[tensor.node], constancy) for tensor in node.inputs
-            )
+    open_nodes = [] if node.name in constancy else [node]  # longer than Python's limit of recursion
+    while open_nodes:
+        current = open_nodes[-1]
+        constancy[current.name] = False  # also the answer for a node that a cycle reaches again
+        varies = current.type.startswith(("Random", "Stateless", "PyFunc"))
+        makers = [] if varies else [nodes.get(tensor.node) for tensor in current.inputs]
+        unknown = next((maker for maker in makers if maker is not None and maker.name not in constancy), None)
+        if unknown is not None:
+            open_nodes.append(unknown)
+            continue
+        constancy[current.name] = current.type == "Const" or (
+            bool(makers) and all(maker is not None and constancy[maker.name] for maker in makers)
         )
+        open_nodes.pop()
     return constancy[node.name]
