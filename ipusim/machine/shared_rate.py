@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import simpy
 
@@ -40,7 +41,7 @@ class SharedRate:
             share: function from the number of transfers to the amount per transfer and cycle.
         """
         (self._worker,) = self._workers = workers
-        self._clock, self._kind, self._share = clock, kind, share
+        self._clock, self._kind, self._share = clock, kind, cache(share)
         self._active: list[_Transfer] = []
         self._last_cycle = 0
         self._serving = False

@@ -121,6 +121,12 @@ class ExactRun:
         return cls(plan, program, system, costs, executions, between, slower, slow_links, tuple(jitters))
 
     @cached_property
+    def codes(self) -> list[int]:
+        """Instruction codes as Python integers; NumPy compares integers with enumerations slowly."""
+        codes: list[int] = self.plan.instructions[:, 1].tolist()
+        return codes
+
+    @cached_property
     def replicas(self) -> int:
         """Length of the axis of replicas: 1 if replicas take equally long."""
         costs = self.costs

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from heapq import heappop, heappush
 
 from ipusim.base.errors import NotExactError
@@ -33,7 +32,12 @@ class SharedMemory:
         self._run, self._cache = run, dict[object, dict[tuple[int, int], tuple[int, int]]]()
         if run.system.streaming is None:
             raise NotExactError("a system without Streaming Memory")
-        self._streaming, self._clock_hz = run.system.streaming, run.system.clock_hz
+        most = max(Counter(map(run.system.streaming_memory_of, run.all_ipus)).values())
+        shares = [run.system.streaming.share(transfers) / run.system.clock_hz for transfers in range(1, most + 1)]
+        # Amounts are integers, in parts of a byte: arithmetic with fractions takes three times as long.
+        self._parts_of_byte = math.lcm(*(share.denominator for share in shares))
+        #: Parts per cycle and transfer, by number of transfers; 0 without transfers.
+        self._shares = [0, *(int(share * self._parts_of_byte) for share in shares)]
 
     def carry_out(
         self, parts: Mapping[int, Sequence[Part]], start: Mapping[int, int]
@@ -45,8 +49,8 @@ class SharedMemory:
             self._cache[key] = dict(self._times(parts, {ipu: start[ipu] - first for ipu in parts}))
         return {position: (first + begin, first + end) for position, (begin, end) in self._cache[key].items()}
 
-    def _share(self, transfers: int) -> Fraction:
-        return self._streaming.share(transfers) / self._clock_hz
+    def _share(self, transfers: int) -> int:
+        return self._shares[transfers]
 
     def _times(
         self, parts: Mapping[int, Sequence[Part]], start: Mapping[int, int]
@@ -56,26 +60,28 @@ class SharedMemory:
         for ipu, cycle in start.items():
             heappush(queue, (cycle, ipu))
         position = dict.fromkeys(parts, 0)
-        open_bytes: dict[int, dict[int, Fraction]] = defaultdict(dict)
+        open_parts: dict[int, dict[int, int]] = defaultdict(dict)
         clock, begin_of = dict[int, int](), dict[int, int]()
         arrivals: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        machine_of = self._run.system.streaming_memory_of
+        machine_of, share = self._run.system.streaming_memory_of, self._share
 
         def end_of(machine: int) -> int:
-            return clock[machine] + math.ceil(min(open_bytes[machine].values()) / self._share(len(open_bytes[machine])))
+            moving = open_parts[machine]
+            return clock[machine] - -min(moving.values()) // share(len(moving))
 
         def advance(machine: int, moment: int) -> None:
-            bytes_done = (moment - clock.get(machine, moment)) * self._share(max(1, len(open_bytes[machine])))
-            open_bytes[machine] = {ipu: size - bytes_done for ipu, size in open_bytes[machine].items()}
+            moving = open_parts[machine]
+            parts_done = (moment - clock.get(machine, moment)) * share(len(moving))
+            open_parts[machine] = {ipu: rest - parts_done for ipu, rest in moving.items()}
             clock[machine] = moment
 
-        while queue or any(open_bytes.values()):
-            ends = min(((end_of(machine), machine) for machine, moving in open_bytes.items() if moving), default=None)
+        while queue or any(open_parts.values()):
+            ends = min(((end_of(machine), machine) for machine, moving in open_parts.items() if moving), default=None)
             if ends is not None and (not queue or ends[0] <= queue[0][0]):
                 moment, machine = ends
                 advance(machine, moment)
-                for ipu in [ipu for ipu, size in open_bytes[machine].items() if size <= 0]:
-                    del open_bytes[machine][ipu]
+                for ipu in [ipu for ipu, rest in open_parts[machine].items() if rest <= 0]:
+                    del open_parts[machine][ipu]
                     yield (ipu, parts[ipu][position[ipu]][0]), (begin_of[ipu], moment)
                     position[ipu] += 1
                     heappush(queue, (moment, ipu))
@@ -87,7 +93,7 @@ class SharedMemory:
             if size:
                 machine = machine_of(ipu)
                 advance(machine, moment)
-                open_bytes[machine][ipu], begin_of[ipu] = Fraction(size), moment
+                open_parts[machine][ipu], begin_of[ipu] = size * self._parts_of_byte, moment
             elif is_meeting:
                 arrived = arrivals[ipu % self._run.system.shards, row]
                 arrived[ipu] = moment

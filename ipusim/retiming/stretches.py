@@ -107,7 +107,7 @@ def carry_out(
         cells: numbers of the instructions in the Plan's table, by shard.
         starts: begin of every shard, in cycles of shape (replicas, K).
     """
-    code = execution.run.plan.instructions[:, 1]
+    code = execution.run.codes
     moves = {shard: [index for index, row in enumerate(rows) if code[row] in _MOVES] for shard, rows in cells.items()}
     if not any(moves.values()):
         return {shard: _run_in_sequence(execution, shard, rows, starts[shard])[0] for shard, rows in cells.items()}
@@ -125,14 +125,14 @@ def carry_out(
     }
 
 
-def _first_pass(code: Cycles, rows: Sequence[int]) -> int:
+def _first_pass(code: Sequence[int], rows: Sequence[int]) -> int:
     """Return the index of the first instruction other than feeds."""
     return next((index for index, row in enumerate(rows) if code[row] not in _FEEDS), len(rows))
 
 
 def _cycles(execution: Execution, shard: int, row: int) -> Cycles:
     """Return the cycles of a pass, an update or a meeting of replicas. The shape is (replicas or 1, K or 1)."""
-    run, code = execution.run, execution.run.plan.instructions[row, 1]
+    run, code = execution.run, execution.run.codes[row]
     if code < PASSES:
         cycles: Cycles = execution.passes.table[execution.passes.rows[row]]
         return cycles
@@ -146,7 +146,7 @@ def _run_sharing_memory(
     execution: Execution, cells: Mapping[int, Sequence[int]], starts: Mapping[int, Cycles]
 ) -> dict[int, Cycles]:
     """Return the end of IPUs' instructions, among them transfers from and to Streaming Memory."""
-    run, code = execution.run, execution.run.plan.instructions[:, 1]
+    run, code = execution.run, execution.run.codes
     if execution.memory is None:
         raise NotExactError("transfers from and to Streaming Memory of several replicas that do not meet")
     ends = {shard: start.copy() for shard, start in starts.items()}

@@ -396,7 +396,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "transfers that share nothing": (
         SharedMemory,
         "_share",
-        lambda memory, _: memory._streaming.share(1) / memory._clock_hz,
+        lambda memory, _: memory._shares[1],
     ),
     "hosts without time between executions": (ExactRun, "cycles_before", lambda run, execution: 0),
     "tensors that share links freely": (
