@@ -212,10 +212,6 @@ def test_perfetto_draws_passes_in_colours_far_apart():
         assert min(distance, 360 - distance) >= 45, (one, other)
 
 
-def test_equal_timelines_give_equal_bytes(lock_step):
-    assert written(lock_step("interleaved", count=4)) == written(lock_step("interleaved", count=4))
-
-
 def test_a_run_that_takes_no_time_keeps_its_passes(lock_step, read_perfetto):
     timeline = lock_step("grouped", mapping=(0, 1), count=4)
     table = timeline._table.copy()
