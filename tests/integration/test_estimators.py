@@ -453,6 +453,12 @@ def test_the_losses_of_an_estimator_are_summed_up_in_the_type_that_is_asked_for(
     assert dtypes == [np.float64]
 
 
+def test_stages_of_an_estimator_are_where_they_are_mapped(tmp_path):
+    found = estimator(tmp_path, PIPELINE, options={"device_mapping": [0, 0]})
+    with pytest.raises(ValueError, match="requires 1 devices"):
+        found.train(data, steps=4)
+
+
 def test_a_hook_stops_training_and_one_that_fails_ends_nothing(tmp_path):
     ended = []
 
