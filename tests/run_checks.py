@@ -18,8 +18,6 @@ from ipusim.analysis.waterfall import Waterfall
 from ipusim.app.explain.what_if import what_if
 from ipusim.app.render.boxes import span_boxes
 from ipusim.app.render.content import content
-from ipusim.app.render.perfetto_trace import write_perfetto_trace
-from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import window
 from ipusim.app.run_folder.columns import span_columns
 from ipusim.runs.session import Session
@@ -28,7 +26,7 @@ from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import COMPUTE_KINDS, SpanKind, kinds_with
 from ipusim.timeline.time_parts import Idle, TimePart
 from ipusim.timeline.timeline import Timeline
-from tests.trace_files import PerfettoReader
+from tests.trace_files import PerfettoReader, perfetto_file
 
 #: Of the tracks on which nothing lies over anything else, the kinds.
 ALONE = [kinds_with(lambda row, track=track: row.track is track) for track in (Track.IPU, Track.IO_TILES)]
@@ -69,9 +67,7 @@ def check_pictures(timeline):
     boxes = content(timeline, shown, 10).boxes
     seen = set(timeline.ipu[timeline.end > timeline.start].tolist()) & set(timeline.info.stages_of_ipu)
     assert seen <= set(boxes.ipu.tolist()) <= set(span_boxes(timeline, shown).ipu.tolist())
-    file = io.BytesIO()
-    write_perfetto_trace(TraceContent(timeline), file.write)
-    slices = [each for each in PerfettoReader(file.getvalue()).slices if each.track[1] != "phases"]
+    slices = [each for each in PerfettoReader(perfetto_file(timeline)).slices if each.track[1] != "phases"]
     assert not any(each.around for each in slices)
     tiles = [each.args for each in slices if "IPU " in each.track[1] and not each.track[-1].startswith("sends")]
     assert sum(each["end_cycles"] - each["start_cycles"] for each in tiles) == cycles_by_kind(timeline).sum()

@@ -1,5 +1,6 @@
 """Trace files: Perfetto's read back, and those of torch's profiler written of simulated runs."""
 
+import io
 import json
 import tempfile
 from collections import defaultdict
@@ -12,9 +13,18 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor,
 
 from ipusim.app.profiles.read import read_measured
 from ipusim.app.profiles.stages import stages_of
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.replay.replay import Replay, replay
 from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import Timeline
+
+
+def perfetto_file(timeline: Timeline, *content: Any) -> bytes:
+    """Return the trace file of a Timeline, and of further content."""
+    file = io.BytesIO()
+    write_perfetto_trace(TraceContent(timeline, *content), file.write)
+    return file.getvalue()
 
 
 class PerfettoReader:

@@ -1,6 +1,5 @@
 """What trace files and pictures leave out of a run that repeats itself, and how they say so."""
 
-import io
 from dataclasses import replace
 
 import pytest
@@ -11,10 +10,8 @@ from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.memory import memory_chart
-from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.picture import Picture
 from ipusim.app.render.shortened import in_periods
-from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, execution_window, phase_window
 from ipusim.app.run_folder import pictures, report
 from ipusim.base.errors import OptionError
@@ -22,6 +19,7 @@ from tests.drawn_pictures import assert_legible, drawn_texts, words
 from tests.effort import slowest
 from tests.scenarios import run
 from tests.timelines import folded, lay_out_timeline
+from tests.trace_files import perfetto_file as trace
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +33,6 @@ def short(whole):
     assert any(block.executions for block in found.repeats)
     assert any(block.micro_batches for block in found.repeats)
     return found
-
-
-def trace(timeline):
-    file = io.BytesIO()
-    write_perfetto_trace(TraceContent(timeline), file.write)
-    return file.getvalue()
 
 
 def test_a_trace_of_few_spans_has_all(whole, short):

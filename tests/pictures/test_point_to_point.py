@@ -1,6 +1,5 @@
 """What trace files and pictures show of point-to-point: sends beside IPUs, arrows to who takes them, waits, halves."""
 
-import io
 from collections import Counter, defaultdict
 from fractions import Fraction
 from itertools import pairwise
@@ -14,16 +13,15 @@ from ipusim.analysis.phases import phases_of
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.legend import legend_entries
-from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.style import LOOK_OF_KIND
 from ipusim.app.render.tables import ipu_table, summary_table
-from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.trace_tracks import lanes
 from ipusim.app.render.window import execution_window
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.timeline.kinds import SpanKind
 from tests.drawn_pictures import words
 from tests.scenarios import run, timeline
+from tests.trace_files import perfetto_file
 
 #: Passes far shorter than the way of what they make, so that many sends of an IPU overlap.
 CROWDED = {"system": "m2000", "forward": 1000, "backward": 2000, "moved": 200_000}
@@ -38,11 +36,10 @@ RUNS = {
 
 def written(found):
     """The Perfetto trace of a run, with links that say what they carry."""
-    file = io.BytesIO()
     system = found.job.system
-    route = lambda source, target: [link.label for link in system.route(source, target)]  # noqa: E731
-    write_perfetto_trace(TraceContent(found.timeline, (), route), file.write)
-    return file.getvalue()
+    return perfetto_file(
+        found.timeline, (), lambda source, target: [link.label for link in system.route(source, target)]
+    )
 
 
 @pytest.fixture(params=RUNS)

@@ -9,7 +9,6 @@ from ipusim.analysis.executions import executions_of, find_execution
 from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.app.render.tables import ipu_table
-from ipusim.app.render.window import phase_window
 from ipusim.base.errors import TimelineError
 from ipusim.pipeline.plan import Sync
 from ipusim.timeline.timeline import Timeline
@@ -134,34 +133,27 @@ def bounds(found):
     return [(phase.name, phase.start, phase.end) for phase in phases_of(found)]
 
 
-def test_1f1b_ramps_until_the_last_ipu_begins_and_from_when_it_ends():
-    # f = 100, b = 200: IPU 3 runs from 300 to 300 + 8 * 300, the pipeline takes (8 + 3) * 300.
-    assert bounds(timeline("1f1b")) == [
-        (RAMP_UP, 0, 300),
-        (MAIN, 300, 2700),
-        (RAMP_DOWN, 2700, 3300),
-        (WEIGHT_UPDATE, 3300, 3350),
-    ]
-    assert {(phase.first_time_step, phase.last_time_step) for phase in phases_of(timeline("1f1b"))} == {(None, None)}
+SHORT = {"mapping": (0, 1), "count": 1}
+SINGLE = {"mapping": (0, 0), "count": 2, "sync": "point_to_point"}
 
 
-def test_zero_bubble_ends_with_all_ipus_at_nearly_the_same_time():
-    # f = i = w = 100: IPU 3 begins at 300 and never waits; IPU 0 ends last, within its bubble of 300.
-    found = bounds(timeline("zero_bubble_h1"))
-    assert found[:2] == [(RAMP_UP, 0, 300), (MAIN, 300, 2700)]
-    assert found[-1] == (WEIGHT_UPDATE, 2700, 2750)
-
-
-def test_there_is_no_main_phase_where_an_ipu_ends_before_another_begins():
-    # Two micro-batches forward through four IPUs: IPU 0 ends at 200, IPU 3 begins at 300 and ends at 500.
-    found = timeline("gpipe", count=2, inference=True)
-    assert bounds(found) == [(RAMP_UP, 0, 300), (RAMP_DOWN, 300, 500)]
-    assert (phase_window(found, "ramp-down").start, phase_window(found, "ramp-down").end) == (292, 500)
-
-
-def test_a_single_ipu_is_all_main():
-    assert bounds(timeline("1f1b", mapping=(0, 1), count=1))[:2] == [(RAMP_UP, 0, 100), (MAIN, 100, 400)]
-    assert bounds(timeline("single", mapping=(0, 0), count=2, sync="point_to_point"))[0] == (MAIN, 0, 1200)
+@pytest.mark.parametrize(
+    ("schedule", "more", "expected"),
+    [
+        # f = 100, b = 200: IPU 3 runs from 300 to 300 + 8 * 300, the pipeline takes (8 + 3) * 300.
+        ("1f1b", {}, [(RAMP_UP, 0, 300), (MAIN, 300, 2700), (RAMP_DOWN, 2700, 3300), (WEIGHT_UPDATE, 3300, 3350)]),
+        # f = i = w = 100: IPU 3 begins at 300 and never waits; IPU 0 ends last, within its bubble of 300.
+        ("zero_bubble_h1", {}, [(RAMP_UP, 0, 300), (MAIN, 300, 2700), (WEIGHT_UPDATE, 2700, 2750)]),
+        # Two micro-batches forward through four IPUs: IPU 0 ends at 200, IPU 3 begins at 300 and ends at 500.
+        ("gpipe", {"count": 2, "inference": True}, [(RAMP_UP, 0, 300), (RAMP_DOWN, 300, 500)]),
+        ("1f1b", SHORT, [(RAMP_UP, 0, 100), (MAIN, 100, 400), (RAMP_DOWN, 400, 600), (WEIGHT_UPDATE, 600, 650)]),
+        ("single", SINGLE, [(MAIN, 0, 1200), (WEIGHT_UPDATE, 1200, 1300)]),
+    ],
+)
+def test_phases_without_time_steps(schedule, more, expected):
+    found = timeline(schedule, **more)
+    assert bounds(found) == expected
+    assert {(phase.first_time_step, phase.last_time_step) for phase in phases_of(found)} == {(None, None)}
 
 
 def test_an_update_that_begins_before_the_pipeline_ends_is_no_part_of_the_pipeline():

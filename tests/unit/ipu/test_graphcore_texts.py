@@ -152,11 +152,6 @@ RAISED = [
         lambda: IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(ONES).batch(2)),
     ),
     (
-        "prefetch_depth must be less than 256, but it is {}",
-        ValueError,
-        lambda: feed(prefetch_depth=256),
-    ),
-    (
         "Could not find an available device for TensorFlow virtual device /device:IPU:{}. This device was expected to "
         "have {} IPU(s). Common causes of this error include: incorrect configuration of your V-IPU partition, "
         "requesting more IPUs than are available on your system, or IPUs being used by another program. Use "

@@ -237,9 +237,6 @@ def test_the_cluster_of_the_environment(monkeypatch):
     assert run_together([program] * 2) == [("chief", 0, cluster, ""), ("worker", 0, cluster, "")]
     with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected as many workers, with the chief, as there are"):
         resolver()
-    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 5}}')
-    with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected an index of the task below 1, "):
-        resolver()
     with pytest.raises(ProgramError, match=r"^task_index: expected one of the 1 tasks of 'worker', got 1$"):
         distribute.Server({"worker": ["a:1"]}, "worker", 1)
     with pytest.raises(ProgramError, match=r"^No such job in cluster: 'ps'$"):

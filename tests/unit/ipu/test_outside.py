@@ -4,15 +4,12 @@ import math
 from contextlib import nullcontext
 from fractions import Fraction
 from functools import cache
-from io import BytesIO
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from ipusim.analysis.critical_path import critical_path_of
-from ipusim.app.render.perfetto_trace import write_perfetto_trace
-from ipusim.app.render.trace_content import TraceContent
 from ipusim.base.errors import ModelError, ProgramTypeError
 from ipusim.hardware.host import M2000_HOST
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, RecomputationMode
@@ -24,6 +21,7 @@ from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
 from tests.programs import tensorflow
+from tests.trace_files import perfetto_file
 from tests.traced_training import ipus
 from tests.traced_training import train as train_pipeline
 
@@ -199,9 +197,7 @@ def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pas
     # What the IPU reads was released by the host's work, and the host's work by the IPU's write.
     work = timeline.cause[own[2]]
     assert (timeline.kind[work], timeline.cause[work]) == (SpanKind.HOST, own[0])
-    file = BytesIO()
-    write_perfetto_trace(TraceContent(timeline), file.write)
-    trace = read_perfetto(file.getvalue())
+    trace = read_perfetto(perfetto_file(timeline))
     assert "outside" in {track[-1] for track in trace.tracks}
     there = [each for each in trace.slices if each.name.startswith("to the host and back")]
     assert len(there) == len(timeline.rows(SpanKind.OUTSIDE))

@@ -1,6 +1,6 @@
 """Graphcore's rules for the arguments of a pipeline, each with its exception type and exact text.
 
-Those of the type of an argument are in test_misuse.
+Those of the type of an argument are in test_misuse, those of scenarios too in tests/oracles/test_refused_options.py.
 """
 
 import numpy as np
@@ -38,14 +38,6 @@ def options(count, **kinds):
 #: A device that a program attaches to later has no remote memory unless the configuration says so.
 ATTACHED_LATER = configured(auto_select_ipus=2, device_connection__type=DeviceConnectionType.ON_DEMAND)
 FORWARD, BACKWARD = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
-INTERLEAVED_TWICE = (
-    "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same device for "
-    "training graphs. Please use a different pipeline schedule."
-)
-ALSO_CALLED = (
-    " This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` or "
-    "`steps_per_execution` depending on the API used."
-)
 
 OF_VALUE_ERROR = [
     ({"gradient_accumulation_count": ...}, "gradient_accumulation_count must be specified."),
@@ -55,29 +47,9 @@ OF_VALUE_ERROR = [
         {"reduction_method": "MEDIAN", "optimizer_function": learn},
         "Cannot parse MEDIAN as one of GradientAccumulationReductionMethod. Valid values are: SUM, MEAN, RUNNING_MEAN.",
     ),
-    (
-        {"reduction_method": "mean", "optimizer_function": learn, "batch_serialization_iterations": 2},
-        "batch_serialization_iterations != 1 is only supported when reduction_method is "
-        "GradientAccumulationReductionMethod.SUM",
-    ),
-    ({"computational_stages": [times_w]}, "Pipeline requires at least two computational stages."),
     ({"device_mapping": [0]}, "Each stage must be mapped to an IPU: 1 mappings != 2 stages"),
-    (
-        {FORWARD: options(3)},
-        f"{FORWARD} must be a list or a tuple of PipelineStageOptions objects of length 2 (same number as the number "
-        "of computational stages) but is 3.",
-    ),
-    (
-        {BACKWARD: options(1), "optimizer_function": learn},
-        f"{BACKWARD} must be a list or a tuple of PipelineStageOptions objects of length 2 (same number as the number "
-        "of computational stages) but is 1.",
-    ),
     ({"outfeed_mask": [True]}, "An optimizer_function must be provided when outfeed_mask is set."),
     ({"outfeed_loss": True}, "An optimizer_function must be provided when outfeed_loss is True."),
-    (
-        {"outfeed_loss": True, "outfeed_mask": [True], "optimizer_function": learn},
-        "Only one of `outfeed_loss` and `outfeed_mask` can be set.",
-    ),
     (
         {"accumulate_outfeed": True, "outfeed_queue": None},
         "An outfeed_queue must be provided when accumulate_outfeed is True.",
@@ -102,6 +74,14 @@ OF_VALUE_ERROR = [
         "outfeed_queue has been provided.",
     ),
     (
+        {"computational_stages": [[identity], identity]},
+        "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs.",
+    ),
+    (
+        {"computational_stages": [[identity], identity], "device_mapping": [[0, 1], 2]},
+        "Pipeline stage list and device_id list must be the same length.",
+    ),
+    (
         {
             "replicated_optimizer_state_sharding": True,
             "offload_weight_update_variables": False,
@@ -111,20 +91,10 @@ OF_VALUE_ERROR = [
         "offload_weight_update_variables.",
     ),
     (
-        {"computational_stages": [[identity], identity]},
-        "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs.",
-    ),
-    (
-        {"computational_stages": [[identity], identity], "device_mapping": [[0, 1], 2]},
-        "Pipeline stage list and device_id list must be the same length.",
-    ),
-    (
-        {"gradient_accumulation_count": 6, "optimizer_function": learn},
-        "The number of iterations of the pipeline must be a multiple of 4, but it is 6." + ALSO_CALLED,
-    ),
-    (
         {"gradient_accumulation_count": 0},
-        "The number of iterations of the pipeline must be at least 2, but it is 0." + ALSO_CALLED,
+        "The number of iterations of the pipeline must be at least 2, but it is 0. This number might be called "
+        "`gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` or `steps_per_execution` depending "
+        "on the API used.",
     ),
     (
         {"offload_activations": True, "batch_serialization_iterations": 2, "config": ATTACHED_LATER},
@@ -151,22 +121,6 @@ OF_VALUE_ERROR = [
 ]
 OF_NOT_IMPLEMENTED_ERROR = [
     (
-        {"batch_serialization_iterations": 2, "pipeline_schedule": PipelineSchedule.Grouped},
-        "Batch serialization is only supported with the `Sequential` schedule.",
-    ),
-    (
-        {
-            "device_mapping": [0, 0],
-            "pipeline_schedule": PipelineSchedule.Interleaved,
-            "optimizer_function": learn,
-        },
-        INTERLEAVED_TWICE,
-    ),
-    (
-        {"device_mapping": [0, 1], "batch_serialization_iterations": 2},
-        "When using batch serialization, all the pipeline stages need to be mapped to a single IPU.",
-    ),
-    (
         {"computational_stages": [[[identity]], identity], "device_mapping": [[0], 2]},
         "Multiple nested levels of pipeline stages is not supported.",
     ),
@@ -180,22 +134,10 @@ OF_NOT_IMPLEMENTED_ERROR = [
     ),
     (
         {
-            "pipeline_schedule": PipelineSchedule.Sequential,
-            "recomputation_mode": RecomputationMode.RecomputeThenBackpropagate,
-        },
-        "Pipeline schedule Sequential does not support 'Recompute_then_backpropagate' recomputation mode.",
-    ),
-    (
-        {
             "pipeline_schedule": PipelineSchedule.Interleaved,
             "recomputation_mode": RecomputationMode.RecomputeAndBackpropagateInterleaved,
         },
         "Pipeline schedule Interleaved does not support 'Recompute_and_backpropagate_interleaved' recomputation mode.",
-    ),
-    (
-        {"offload_activations": True},
-        "Activation offloading is only supported with the `Sequential` schedule and when "
-        "`batch_serialization_iterations > 1`.",
     ),
     (
         {"replicated_weight_sharding": True},

@@ -9,7 +9,6 @@ from ipusim.hardware.generations import BOW, GC2, GC200
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.evaluate import evaluate
-from ipusim.model.functions.python_layer import PythonLoss
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
@@ -80,21 +79,6 @@ def test_profile_of_inference_has_no_way_back():
     assert (a.backward, a.update, a.gradient_bytes, b.gradient_bytes) == ((), (), 0, 0)
     assert a.output_bytes == 8 * 64 * 2
     assert last.result_bytes(8, 2) == 8 * 10 * 2
-
-
-def test_loss_parameters_train_too():
-    loss = PythonLoss(lambda x, labels, s: ((x * s - labels) ** 2).mean(), {"s": (2,)}, {"s": 2.0}, label_shape=(2,))
-    net = Network((NamedLayer("d", Dense(2)),), (3,), NamedLayer("scaled", loss))
-    _, last = build_stages(net, [["d"], ["scaled"]])
-    assert last.layers == ("scaled",)
-    parameters = last.initial_parameters(0, np.float64)
-    assert parameters["scaled/s"].tolist() == [2.0, 2.0]
-    value, saved = last.bind(parameters).forward(np.ones((4, 2)), np.ones((4, 2)))
-    assert float(value) == 1.0
-    gradients = {}
-    grad = last.bind(parameters).backward(saved, None, True, gradients.__setitem__)
-    np.testing.assert_allclose(gradients["scaled/s"], [1.0, 1.0])
-    np.testing.assert_allclose(grad, np.full((4, 2), 2 * 2 / 8))
 
 
 def test_missing_labels_and_gradients_are_named():

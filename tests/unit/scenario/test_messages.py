@@ -194,8 +194,8 @@ CASES = {
     ),
     "no such device": (
         "auto_select_ipus: 2",
-        "select_ipus: 9",
-        "bad.yaml:2:36: system.select_ipus: m2000 has no device with id 9: ids go from 0 to 6",
+        "select_ipus: 7",
+        "bad.yaml:2:36: system.select_ipus: m2000 has no device with id 7: ids go from 0 to 6",
     ),
     "device of another size": (
         "auto_select_ipus: 2",
