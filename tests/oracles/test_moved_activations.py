@@ -264,17 +264,6 @@ def test_times_beside_passes_are_refused_with_the_reason():
 
 #: Four stages, the first of which moves activations.
 TRAINED = "pipeline.schedule=1f1b", "pipeline.splits=[b, c, cel]", "pipeline.gradient_accumulation_count=16"
-GROUPED = "pipeline.schedule=grouped"
-IO_TILES = "system.io_tiles={num_io_tiles: 32, place_ops_on_io_tiles: true}"
-
-
-@pytest.mark.parametrize("to", ["streaming_memory", "partner"])
-@pytest.mark.parametrize("changes", [(), (GROUPED, "pipeline.allow_recompute=true"), (GROUPED, IO_TILES)], ids=" ".join)
-def test_training_is_equal_to_the_bit(load, changes, to):
-    moves = f"pipeline.offload_activations={{to: {to}, keep: 0, buffers: 2}}"
-    here, there = (execute(load(LAYERS, *TRAINED, *changes, *more)) for more in ((), (moves,)))
-    assert of_kinds(there.timeline.kind, OUT_KINDS).any()
-    assert here.learning.losses == there.learning.losses
 
 
 def test_merged_copies_carry_what_moves_to_a_partner(load):
