@@ -51,12 +51,12 @@ def lives(shape: PlanShape, halves: Mapping[tuple[int, int], bool] | None = None
     return found
 
 
-def random_passes(rng: random.Random, shape: PlanShape, *, halves: bool = True) -> Passes:
+def random_passes(rng: random.Random, shape: PlanShape) -> Passes:
     """Return the passes of each IPU, such as ``F0.3``, in the order of a random walk that never has to wait.
 
-    With ``halves`` each stage's backward pass over each micro-batch runs whole or in halves, as chance has it.
+    Each stage's backward pass over each micro-batch runs whole or in halves, as chance has it.
     """
-    share = rng.choice((0, 0.5, 1)) if halves and shape.training else 0
+    share = rng.choice((0, 0.5, 1)) if shape.training else 0
     places = [(stage, micro) for stage in range(shape.stages) for micro in range(shape.micro_batches)]
     needs = lives(shape, {place: rng.random() < share for place in places})
     left = {each: len(before) for each, before in needs.items()}
@@ -90,9 +90,9 @@ def home_of(shape: PlanShape, stage: int, micro: int) -> int:
     return shape.mapping[shape.stages - 1 - stage if shape.mirrored and micro % 2 else stage]
 
 
-def random_order(rng: random.Random, shape: PlanShape, *, halves: bool = True) -> Order:
+def random_order(rng: random.Random, shape: PlanShape) -> Order:
     """Return an Order named ``drawn`` of what :func:`random_passes` has drawn."""
-    return Order.from_passes("drawn", shape, random_passes(rng, shape, halves=halves))
+    return Order.from_passes("drawn", shape, random_passes(rng, shape))
 
 
 def random_mapping(rng: random.Random, stages: int, ipus: int) -> tuple[int, ...]:

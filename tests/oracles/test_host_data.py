@@ -11,7 +11,6 @@ from ipusim.app.suggest.suggestion import suggest
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
-from ipusim.pricing.terms import terms_of
 from ipusim.runs.execute import execute
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -139,12 +138,3 @@ def test_explain_says_that_the_host_is_waited_for(load):
     assert host.min() > 0.9 * run.timeline.makespan_cycles
     (quicker,) = [each for each in explanation.what_ifs if each.change.words == "the host twice as fast"]
     assert quicker.gain == pytest.approx(0.5, abs=0.01)
-
-
-def test_prices_name_the_rate_where_there_is_one(load):
-    def listed(*changes):
-        job = load(TEXT, *changes)
-        return {term.law.name: term.cycles for term in terms_of(job.costs, job.plan, job.program, job.system)}
-
-    assert listed()["host data"] == DATA
-    assert "host data" not in listed("system.host.data_rate=null")

@@ -111,19 +111,6 @@ infeed: {element_bytes: 1 MiB}
 A = "pipeline.stages.a"
 
 
-def test_where_no_change_alone_fits_those_of_different_tensors_are_tried_together(load):
-    """Parameters and gradients 200 MiB, state 500, two stashes of 300 and the one that a pass works on."""
-    moves = memory_moves(load(STAGES))
-    assert [move.fits for move in moves.moves].count("fits") == 1
-    best = moves.moves[0]
-    assert " and " in best.words
-    assert "activations" in best.words
-    assert "state" in best.words
-    assert best.changes["pipeline.allow_recompute"] is True
-    options = shlex.split(options_of(best.changes))[1::2]
-    assert not load(STAGES, "memory=error", *options).memory.excess_peaks
-
-
 def test_where_nothing_fits_what_frees_most_is_told(load):
     moves = memory_moves(load(STAGES.replace("100 MiB", "800 MiB")))
     assert not any(move.fits == "fits" for move in moves.moves)

@@ -1,11 +1,10 @@
-"""What layers compute and count, and their gradients: by finite differences, others' functions, loops and autograd."""
+"""What layers compute and count, and their gradients: by finite differences, others' functions, formulas and loops."""
 
 import math
 
 import autograd.numpy as anp
 import numpy as np
 import pytest
-from autograd import grad as autograd_grad
 from scipy.linalg import subspace_angles
 from scipy.signal import correlate
 from scipy.special import erf, expit, log_softmax
@@ -491,22 +490,12 @@ FORMULAS = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_values_and_gradients_equal_autograd_of_the_formula(name):
+def test_values_equal_the_formula(name):
     layer, shape, formula = FORMULAS[name]
     parameters = drawn(layer, shape, 5)
-    rng = np.random.default_rng(6)
-    x = rng.standard_normal((2, *shape))
-    weight = rng.standard_normal((2, *layer.output_shape(shape)))
-    y, saved = layer.forward(parameters, x)
-    arguments = (x, *parameters.values())
-    np.testing.assert_allclose(y, formula(*arguments), rtol=1e-11, atol=1e-12)
-    grad_x, gradients = layer.backward(parameters, saved, weight)
-
-    def scalar(*a):
-        return anp.sum(formula(*a) * weight)
-
-    for index, ours in enumerate((grad_x, *gradients.values())):
-        np.testing.assert_allclose(ours, autograd_grad(scalar, index)(*arguments), rtol=1e-10, atol=1e-11)
+    x = np.random.default_rng(6).standard_normal((2, *shape))
+    y, _ = layer.forward(parameters, x)
+    np.testing.assert_allclose(y, formula(x, *parameters.values()), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", FORMULAS)

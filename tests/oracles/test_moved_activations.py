@@ -34,6 +34,7 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import BACK_KINDS, KIND_OF_PASS, OUT_KINDS, PASSES, SpanKind, of_kinds
 from tests.effort import draws_everything
+from tests.oracles.test_offload import LAYERS
 from tests.orders import home_of, passes_of, read
 from tests.plans import price_and_run
 from tests.schedules import FREE, is_a_v, mapping_of, multiple_of, shape_of, takes_even_ipus
@@ -261,44 +262,15 @@ def test_times_beside_passes_are_refused_with_the_reason():
         Retiming.from_plan(plan, program, system, costs=price_plan(plan, program, system))
 
 
-TRAINED = """
-system: {name: pod16, enable_remote_buffers: true}
-data: {type: synthetic, shape: [6], classes: 10, samples: 192}
-model:
-  layers:
-    - {name: first, type: dense, units: 12, activation: relu}
-    - {name: second, type: dense, units: 9, activation: relu}
-    - {name: third, type: dense, units: 8, activation: relu}
-    - {name: scores, type: dense, units: 10}
-    - {name: loss, type: softmax_cross_entropy}
-pipeline:
-  schedule: 1f1b
-  splits: [second, third, scores]
-  micro_batch_size: 4
-  gradient_accumulation_count: 16
-optimizer: {type: sgd, learning_rate: 0.1}
-steps: 3
-"""
-
-
-GROUPED = "pipeline.schedule=grouped"
-IO_TILES = "system.io_tiles={num_io_tiles: 32, place_ops_on_io_tiles: true}"
-
-
-@pytest.mark.parametrize("to", ["streaming_memory", "partner"])
-@pytest.mark.parametrize("changes", [(), (GROUPED, "pipeline.allow_recompute=true"), (GROUPED, IO_TILES)], ids=" ".join)
-def test_training_is_equal_to_the_bit(load, changes, to):
-    moves = f"pipeline.offload_activations={{to: {to}, keep: 0, buffers: 2}}"
-    here, there = (execute(load(TRAINED, *changes, *more)) for more in ((), (moves,)))
-    assert of_kinds(there.timeline.kind, OUT_KINDS).any()
-    assert here.learning.losses == there.learning.losses
+#: Four stages, the first of which moves activations.
+TRAINED = "pipeline.schedule=1f1b", "pipeline.splits=[b, c, cel]", "pipeline.gradient_accumulation_count=16"
 
 
 def test_merged_copies_carry_what_moves_to_a_partner(load):
     """In lock-step, over one cable each: of each time-step, the bytes on links but for those of moves stay the same."""
     others = []
     for more in ((), ("pipeline.offload_activations={to: partner, keep: 0}",)):
-        timeline = execute(load(TRAINED, "pipeline.sync=lock_step", *more)).timeline.expanded()
+        timeline = execute(load(LAYERS, *TRAINED, "pipeline.sync=lock_step", *more)).timeline.expanded()
         carried = np.zeros(timeline.time_step.max() + 1, int)
         for sign, *kinds in ((1, SpanKind.LINK), (-1, SpanKind.MOVE_OUT, SpanKind.MOVE_BACK)):
             rows = timeline.rows(*kinds)
@@ -322,14 +294,14 @@ def test_merged_copies_carry_what_moves_to_a_partner(load):
 def test_moves_that_are_refused_are_refused_at_their_key(load, changes, where, text):
     chosen = [f"pipeline.{change}" for change in changes]
     with pytest.raises(ScenarioError) as caught:
-        load(TRAINED, "system.enable_remote_buffers=false", *chosen)
+        load(LAYERS, *TRAINED, "system.enable_remote_buffers=false", *chosen)
     assert f"pipeline.offload_activations{where}" in str(caught.value)
     assert text in str(caught.value)
 
 
 @pytest.fixture
 def executor(load):
-    job = load(TRAINED)
+    job = load(LAYERS, *TRAINED)
     executor = NumpyExecutor(job.program.shape, job.workload(0))
     executor.begin(0)
     return executor

@@ -186,7 +186,7 @@ def test_a_host_that_stalls_is_waited_for(sync):
     stalled = [{"host": "infeed", "stall": 100 * plain, "at": 0}]
     run = execute(job_from(data | {"disturbances": stalled}))
     cost = run.summary.disturbances
-    assert cost.slowdown > 50
+    assert 50 < cost.slowdown <= 101
     assert cost.cause is Idle.HOST
     assert cost.idle[Idle.HOST] > 0.9 * sum(cost.idle.values())
     assert "longer for the host" in words_of(run)

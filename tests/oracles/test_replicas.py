@@ -87,16 +87,6 @@ def test_replicas_that_sync_by_themselves_keep_the_time_of_one_alone(load):
     assert timeline.makespan_cycles < together.makespan_cycles
 
 
-def test_one_merged_copy_moves_the_bytes_of_all_replicas(load):
-    one, four = (execute(load("numerics=off", f"system.auto_select_ipus={ipus}")) for ipus in (2, 8))
-    sent = [set(run.timeline.bytes[run.timeline.rows(SpanKind.EXCHANGE)].tolist()) for run in (one, four)]
-    assert sent[1] == {4 * size for size in sent[0]}
-    # A replica is a rung: the links are other ones, and none carries more than it does for one replica.
-    links = [run.timeline.rows(SpanKind.LINK) for run in (one, four)]
-    loads = [set(run.timeline.bytes[rows].tolist()) for run, rows in zip((one, four), links, strict=True)]
-    assert loads[0] <= loads[1]
-
-
 def test_summary_counts_all_replicas(load):
     result = execute(load())
     summary = result.summary

@@ -11,6 +11,7 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled
 from tests.keras_models import layers_of, stage_of
+from tests.oracles.test_concurrent_stages import LAYERS
 from tests.programs import configure, pipelined
 from tests.scenarios import SCENARIOS
 
@@ -173,49 +174,33 @@ def test_a_scenario_and_a_program_of_its_layers_give_one_timeline(names, case):
         assert mine == theirs
 
 
-CONCURRENT = """\
-system: {name: m2000, auto_select_ipus: 4}
-data: {type: digits}
-model:
-  layers:
-    - {name: flatten, type: flatten}
-    - {name: a, type: dense, units: 32, activation: relu}
-    - name: side
-      type: parallel
-      branches:
-        - [{name: left, type: dense, units: 16}]
-        - [{name: right, type: dense, units: 24}]
-    - {name: logits, type: dense, units: 10}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline:
-  splits: [side, logits]
-  device_mapping: [0, [1, 2], 3]
-  micro_batch_size: 8
-  gradient_accumulation_count: 12
-optimizer: {type: sgd, learning_rate: 0.1}
-"""
+SIDE_BY_SIDE = (
+    "model.layers.heads.branches=[[{name: left, type: dense, units: 5}], [{name: right, type: dense, units: 3}]]",
+    "pipeline.device_mapping=[0, [1, 2], 3]",
+    "optimizer={type: sgd, learning_rate: 0.1}",
+    "precision=float32",
+)
 
 
 def amounts(works):
     return [(work.products, work.vector, work.sram_bytes) for work in works if not work.is_nothing]
 
 
-def test_branches_side_by_side_are_a_list_of_functions(names, tmp_path):
+def test_branches_side_by_side_are_a_list_of_functions(names, load):
     """Of the first stage TensorFlow's sum of both branches' gradients is a node, which a scenario does not price."""
-    (tmp_path / "side.yaml").write_text(CONCURRENT)
-    job = load_job(tmp_path / "side.yaml")
-    flatten, dense, side, logits, loss = layers_of(job)
+    job = load(LAYERS, *SIDE_BY_SIDE)
+    dense, side, logits, loss = layers_of(job)
     left, right = ([dict(layer) for layer in branch] for branch in side["branches"])
     last = stage_of([logits, loss])
     stages = [
-        stage_of([flatten, dense]),
+        stage_of([dense]),
         [stage_of(left), lambda x, _: stage_of(right, labelled=False)(x)],
         lambda a, y, b: last(names.tf.concat([a, b], axis=1), y),
     ]
     found = in_program(names, job, stages, [0, [1, 2], 3]).job
     assert (found.plan, found.system) == (job.plan, job.system)
     for place, (mine, other) in enumerate(zip(found.program.stages, job.program.stages, strict=True)):
-        added = [((), VectorWork(8 * 32), 3 * 4 * 8 * 32)] if place == 0 else []
+        added = [((), VectorWork(4 * 7), 3 * 4 * 4 * 7)] if place == 0 else []
         assert amounts(mine.forward) == amounts(other.forward)
         assert amounts(mine.backward) == added + amounts(other.backward)
         assert amounts(mine.update) == amounts(other.update)

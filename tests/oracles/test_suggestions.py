@@ -361,9 +361,3 @@ def test_no_limit_is_good_where_nothing_is_searched() -> None:
         "--global_batch: expected no limits of a search for concurrent stages, which are not changed, got "
         "--global_batch and --ipus"
     )
-
-
-def test_stages_known_by_their_cost_are_all_on_the_one_ipu_that_a_plan_is_held_against() -> None:
-    """Eight micro-batches of 1,000 and 2,000 cycles in each of four stages, and four updates of 500."""
-    found = suggest(load_request(SCENARIOS / "schedules_four_ipus.yaml"), Limits(replicas=(1,)), runners_up=0)
-    assert found.verdict.single_ipu_cycles == 8 * 4 * 3000 + 4 * 500

@@ -10,29 +10,18 @@ from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost, in_turn
 from ipusim.pricing.collectives import sum_buffers
 from ipusim.runs.execute import execute
+from tests.oracles.test_offload import LAYERS
 
-#: Two IPUs a replica, with three and two variables: of 30, 10 and 100 elements, and of 30 and 3.
-SCENARIO = """
-system: {name: pod16, auto_select_ipus: 16}
-data: {type: synthetic, shape: [3], classes: 3, samples: 64}
-model:
-  layers:
-    - {name: a, type: dense, units: 10, activation: tanh}
-    - {name: b, type: dense, units: 10, activation: tanh, use_bias: false}
-    - {name: c, type: dense, units: 3}
-    - {name: cel, type: softmax_cross_entropy}
-pipeline: {schedule: grouped, splits: [c], micro_batch_size: 2, gradient_accumulation_count: 4}
-optimizer: {type: momentum, learning_rate: 0.1, momentum: 0.9}
-precision: float32
-steps: 3
-"""
-SIZES = {0: [30, 10, 100], 1: [30, 3]}
+#: Two IPUs a replica.
+SPLIT = "system={name: pod16, auto_select_ipus: 16}", "pipeline.splits=[c]"
+#: Elements of the variables of each IPU: weights and bias of two layers, and of one.
+SIZES = {0: [240, 40, 1200, 30], 1: [90, 3]}
 KEY = "system.maximum_cross_replica_sum_buffer_size"
 
 
 @pytest.fixture
 def load(load):
-    return lambda size=None, *more: load(SCENARIO, *([] if size is None else [f"{KEY}={size}"]), *more)
+    return lambda size=None, *more: load(LAYERS, *SPLIT, *([] if size is None else [f"{KEY}={size}"]), *more)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.sampled_from([2, 4])), max_size=12), st.integers(0, 300))
@@ -54,10 +43,10 @@ def test_gradients_of_a_type_wait_until_they_are_large_enough(tensors, least):
 @pytest.mark.parametrize(
     ("size", "buffers"),
     [
-        (0, [(0, 30), (0, 10), (0, 100), (1, 30), (1, 3)]),
-        (120, [(0, 30), (0, 110), (1, 30), (1, 3)]),
-        (121, [(0, 40), (0, 100), (1, 33)]),
-        (10**6, [(0, 140), (1, 33)]),
+        (0, [(0, 240), (0, 40), (0, 1200), (0, 30), (1, 90), (1, 3)]),
+        (960, [(0, 240), (0, 1240), (0, 30), (1, 93)]),
+        (961, [(0, 280), (0, 1200), (0, 30), (1, 93)]),
+        (10**6, [(0, 1510), (1, 93)]),
     ],
 )
 def test_one_sum_follows_the_other(load, size, buffers):

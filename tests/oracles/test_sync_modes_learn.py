@@ -25,7 +25,7 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check_plan
 from ipusim.pipeline.feeds import Infeed, Outfeed
-from ipusim.pipeline.order import CopyRule, Order
+from ipusim.pipeline.order import CopyRule
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
@@ -158,34 +158,3 @@ def test_any_legal_order_learns_what_the_whole_model_does(seed):
     for sync in MODES:
         result = trained(order, sync, splits, reduction=reduction, overlap=rng.random() < 0.5)
         assert_equal(result, "SUM" if reduction == "SUM" else "MEAN")
-
-
-def halved(rng, order):
-    """The order with every backward pass in halves, the second ones later but in the same order of micro-batches."""
-    passes = {}
-    for ipu, words in passes_of(order).items():
-        found, waiting = [], []
-        for word in words:
-            if word[0] != "B":
-                found.append(word)
-                continue
-            found.append(f"I{word[1:]}")
-            waiting.append(f"W{word[1:]}")
-            while waiting and rng.random() < 0.4:
-                found.append(waiting.pop(0))
-        passes[ipu] = [*found, *waiting]
-    return Order.from_passes(order.schedule, order.shape, passes)
-
-
-@pytest.mark.parametrize("seed", seeds(6))
-def test_halves_in_the_order_of_the_whole_leave_its_bits(seed):
-    rng = random.Random(seed)
-    splits = rng.choice(SPLITS)
-    shape = shape_of(random_mapping(rng, len(splits) + 1, 3), recompute_inline=rng.random() < 0.3)
-    order = random_order(rng, shape, halves=False)
-    whole = trained(order, rng.choice(MODES), splits)
-    for sync in MODES:
-        apart = trained(halved(rng, order), sync, splits)
-        assert apart[0] == whole[0]
-        for name, array in whole[1].items():
-            np.testing.assert_array_equal(apart[1][name], array, err_msg=name)

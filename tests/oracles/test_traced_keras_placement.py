@@ -8,20 +8,16 @@ import pytest
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.keras import PipelineStage
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
-from tests.keras_models import in_strategy
+from tests.keras_models import LateKeras, in_strategy
 from tests.programs import needs_tensorflow
 
-BATCH, COUNT = 8, 4
+BATCH, COUNT, KERAS = 8, 4, LateKeras()
 
 
 @pytest.fixture
 def keras():
     needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-    from ipusim.ipu.keras.placement import install  # noqa: PLC0415
-
-    install()
-    return load().keras
+    return KERAS
 
 
 def _layers(k):

@@ -228,8 +228,6 @@ def test_hosts_that_do_not_train_together():
         trained(2, {"strategy": "other"})
 
 
-needs_tensorflow(at_import=True)
-
 ESTIMATOR = """
 import json, os, tempfile
 HERE = {folder!r}

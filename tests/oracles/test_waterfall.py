@@ -78,25 +78,20 @@ def test_equal_stages_have_no_imbalance_and_what_ipus_wait_is_the_closed_form(na
 
 
 @pytest.mark.parametrize(
-    ("forward", "mapping", "expected"),
+    ("forward", "backward", "mapping", "expected"),
     [
-        ([10, 10, 10, 14], [0, 1, 2, 3], [11, 11, 11, 11]),
-        ([10, 10, 10, 13], [0, 1, 2, 3], [11, 11, 11, 10]),
-        ([5, 20, 30, 8], [0, 1, 2, 0], [11, 21, 21, 10]),
-        ([6, 6], [0, 1], [6, 6]),
+        ([10, 10, 10, 14], [20] * 4, [0, 1, 2, 3], [11, 11, 11, 11, 20, 20, 20, 20]),
+        ([10, 10, 10, 13], [20] * 4, [0, 1, 2, 3], [11, 11, 11, 10, 20, 20, 20, 20]),
+        ([5, 20, 30, 8], [21] * 4, [0, 1, 2, 0], [11, 21, 21, 10, 14, 28, 28, 14]),
+        ([6, 6], [20] * 2, [0, 1], [6, 6, 20, 20]),
+        ([10, 11, 10, 11], [20, 21, 20, 20], [0, 1, 2, 3], [11, 11, 10, 10, 20, 20, 21, 20]),
     ],
 )
-def test_balance_gives_every_ipu_an_equal_part_in_whole_cycles(forward, mapping, expected):
-    job = job_of("grouped", [(cycles, 1) for cycles in forward], mapping=mapping, count=COUNT)
-    found = balanced(job, {key: cycles for key, cycles in job.costs.passes.items() if key[0] == 0})
-    assert [found[0, stage] for stage in range(len(forward))] == expected
-
-
-def test_what_is_left_over_of_a_kind_goes_on_where_that_of_the_kind_before_ended():
-    job = job_of("grouped", [(10, 20), (11, 21), (10, 20), (11, 20)])
+def test_balance_gives_every_ipu_an_equal_part_in_whole_cycles(forward, backward, mapping, expected):
+    """What is left over of a kind goes on where that of the kind before ended."""
+    job = job_of("grouped", [*zip(forward, backward, strict=True)], mapping=mapping, count=COUNT)
     found = balanced(job, {key: cycles for key, cycles in job.costs.passes.items() if key[0] < 2})
-    assert [found[0, stage] for stage in range(4)] == [11, 11, 10, 10]
-    assert [found[1, stage] for stage in range(4)] == [20, 20, 21, 20]
+    assert [found[kind, stage] for kind in range(2) for stage in range(len(forward))] == expected
 
 
 def test_what_costs_nothing_takes_no_time():

@@ -73,13 +73,6 @@ def test_case_1_inference(names, schedule, mapping):
     assert sent == pytest.approx(quoted, rel=1e-6)
 
 
-@by_schedule
-def test_case_2_no_variables(names, schedule):
-    stages = [lambda x: x * x, lambda x: 2 * x, identity]
-    found = ran(names, stages, 6, increasing(6, 5, (1,)), pipeline_schedule=schedule)
-    assert found.sent[0].tolist() == [[0.0], [2.0], [8.0], [18.0], [32.0], [0.0]]
-
-
 def outfeed_loss(names, schedule, **arguments):
     """Case 3: four stages, of which the first has w = 1; the loss is x + 1."""
     tf, made = names.tf, names.ipu.pipelining_ops.OptimizerFunctionOutput
@@ -87,11 +80,6 @@ def outfeed_loss(names, schedule, **arguments):
     named = {"outfeed_loss": True, "pipeline_schedule": schedule, **arguments}
     named["optimizer_function"] = lambda x: made(tf.train.GradientDescentOptimizer(0.01), x + 1)
     return ran(names, stages, 8, constant(0.0), **named).sent
-
-
-@by_schedule
-def test_case_3_outfeed_loss(names, schedule):
-    assert outfeed_loss(names, schedule).tolist() == [1.0] * 8
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -270,16 +270,19 @@ def test_halves_give_the_bits_of_the_whole(workload, order, first, late):
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_a_layers_halves_are_its_whole(shape):
+    """And all that it makes is of the type of its input."""
     rng = np.random.default_rng(3)
     for layer in (*SHAPES[shape], TiedProjection(WIDTH, "tokens")):
         parameters = layer.initial_parameters(shape, rng, np.float32)
         x, grad = (with_special_points(rng.normal(size=(BATCH, *shape))).astype(np.float32) for _ in range(2))
-        _, saved = layer.forward(parameters, x, (1, 2))
+        y, saved = layer.forward(parameters, x, (1, 2))
+        assert {array.dtype for array in (y, *parameters.values())} == {x.dtype}
         for need in (True, False):
             dx, gradients = layer.backward(parameters, saved, grad, need)
             again, rest = layer.backward_input(parameters, saved, grad, need)
             assert bits(again) == bits(dx)
             assert (dx is None) == (not need)
+            assert {array.dtype for array in (*([dx] if need else []), *gradients.values())} <= {x.dtype}
             found = layer.backward_weights(parameters, rest)
             assert {name: bits(array) for name, array in found.items()} == {
                 name: bits(array) for name, array in gradients.items()

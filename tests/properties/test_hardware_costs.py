@@ -19,7 +19,6 @@ from ipusim.hardware.collectives.run import run
 from ipusim.hardware.copies import CopyCost
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
-from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.system import System
 from ipusim.hardware.topology import Route
 from tests.machine_costs import POST_COPY, PRE_COPY, check_collective, collective_cost, exchange_cycles, sync_cycles
@@ -150,20 +149,6 @@ def check_balance(system: System, traffic: Traffic, cost: CopyCost) -> None:
         balance[load.direction.source] -= load.bytes
         balance[load.direction.target] += load.bytes
     assert set(balance.values()) == {0}
-
-
-@given(st.integers(0, 10**15), st.fractions(min_value=Fraction(1, 1000), max_value=10**12), st.integers(1, 10**10))
-def test_a_transfer_takes_the_fewest_cycles_that_suffice(byte_count: int, rate: Fraction, clock: int) -> None:
-    cycles = transfer_cycles(byte_count, rate, clock)
-    assert cycles * rate >= byte_count * clock
-    assert cycles == 0 or (cycles - 1) * rate < byte_count * clock
-
-
-@given(st.fractions(min_value=0, max_value=10**9), st.integers(1, 10**10))
-def test_a_time_takes_the_fewest_cycles_that_cover_it(nanoseconds: Fraction, clock: int) -> None:
-    cycles = duration_cycles(nanoseconds, clock)
-    assert cycles * 10**9 >= nanoseconds * clock
-    assert cycles == 0 or (cycles - 1) * 10**9 < nanoseconds * clock
 
 
 @st.composite

@@ -55,23 +55,6 @@ def networks_with_splits(draw):
     return network, sorted(cuts, key=network.names.index)
 
 
-@given(networks(), st.integers(1, 4), st.sampled_from([np.float32, np.float64]))
-def test_shapes_and_dtypes_are_what_the_network_says(network, batch, dtype):
-    rng = np.random.default_rng(0)
-    x = with_special_points(rng.standard_normal((batch, *network.input_shape))).astype(dtype)
-    for named, shape, after in zip(network.layers, network.shapes, network.shapes[1:], strict=False):
-        parameters = named.layer.initial_parameters(shape, rng, dtype)
-        assert {key: a.shape for key, a in parameters.items()} == named.layer.parameter_shapes(shape)
-        y, saved = named.layer.forward(parameters, x)
-        assert (y.shape, y.dtype) == ((batch, *after), dtype)
-        grad_x, gradients = named.layer.backward(parameters, saved, y)
-        assert (grad_x.shape, grad_x.dtype) == (x.shape, dtype)
-        assert {k: (a.shape, a.dtype) for k, a in gradients.items()} == {
-            k: (a.shape, dtype) for k, a in parameters.items()
-        }
-        x = y
-
-
 @given(networks_with_splits(), st.integers(0, 2**32))
 def test_any_split_gives_identical_weights_losses_and_gradients_and_the_same_cost(case, seed):
     network, splits = case

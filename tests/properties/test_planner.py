@@ -121,20 +121,6 @@ def one_by_one(product, unit, rates, row_parts, output_parts, input_parts, group
     )
 
 
-def test_a_product_too_large_for_the_memory_runs_in_steps_that_add_up():
-    product = Product(4096, 4096, 4096, itemsize=4)
-    plan = plan_product(product, GC200)
-    assert plan.split.output_steps * plan.split.input_steps > 1
-    assert plan.fits
-    roomy = plan_product(product, GC200, memory_proportion=10)
-    assert roomy.split.output_steps * roomy.split.input_steps == 1
-    assert roomy.temporary_bytes > 0.6 * GC200.sram_bytes_per_tile
-    assert roomy.cycles < plan.cycles
-    cramped = plan_product(product, GC200, memory_proportion=1e-6)
-    assert not cramped.fits
-    assert cramped.temporary_bytes < plan.temporary_bytes
-
-
 @settings(max_examples=share(40), deadline=None)
 @given(products(), st.sampled_from([1, 30, 60]), st.sampled_from([0.6, 0.3, 0.1]))
 # Where steps are faster although a split without, or with fewer, fits.

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from ipusim.app.scenario import load_job
-from ipusim.hardware.disturbances import HostPart, Slower, Stall
+from ipusim.hardware.disturbances import HostPart, Slower
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.simulate import Machine
 from ipusim.machine.timeline_info import timeline_info_of
@@ -23,7 +23,7 @@ from ipusim.runs.request.disturbance_spec import KINDS
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
-from ipusim.timeline.kinds import KIND_OF_PASS, PASSES, SpanKind
+from ipusim.timeline.kinds import KIND_OF_PASS, PASSES
 from tests.effort import sampled, seeds
 from tests.oracles.test_host_tables import TEXT as TABLES
 from tests.oracles.test_replica_collectives import learned
@@ -225,15 +225,3 @@ def test_every_track_of_the_host_can_be_disturbed():
     # A feed is slow for both copies of its stage.
     parts = {track.word for track in HostTrack if not track.word.startswith("second_")} | {"program"}
     assert set(get_args(HostPart)) == parts
-
-
-def test_a_worker_that_stands_still_goes_on_where_it_stopped():
-    program, order, system = drawn(1)
-    plan = complete(lower(order, Sync.POINT_TO_POINT), program, system.replicas)
-    costs = price_plan(plan, program, system)
-    length = int(executed(plan, program, system, costs).end.max())
-
-    parts = ("infeed", "outfeed", "tables", "variables", "outside")
-    run = executed(plan, program, system, costs, *(Stall(part, length, 1) for part in parts))
-    assert length < run.end.max() <= 2 * length
-    assert SpanKind.FORWARD in run.kind
