@@ -29,6 +29,10 @@ START = np.linspace(0.2, 1.2, 6).astype(np.float32)
 RATE = 0.01
 
 
+def averaged(v1):
+    return optimizers.CrossReplicaOptimizer(v1.train.GradientDescentOptimizer(RATE))
+
+
 def variable(name, start=START):
     return tensorflow().compat.v1.get_variable(name, initializer=np.asarray(start, np.float32))
 
@@ -47,9 +51,6 @@ def learned(replicas=2, optimizer=None, device=None, **options):
 
     def last(z):
         return tf.reduce_sum(reduce_scatter_op.reduce_scatter(z[:5], replicas) ** 2)
-
-    def averaged(v1):
-        return optimizers.CrossReplicaOptimizer(v1.train.GradientDescentOptimizer(RATE))
 
     return train(
         lambda _: [lambda x: tf.tanh(x[0] + variable("v")), last],
@@ -100,7 +101,7 @@ def test_a_stage_that_is_computed_again_meets_again(mode):
             batch=1,
             device=device,
             repeat_count=1,
-            optimizer=lambda v1: optimizers.CrossReplicaOptimizer(v1.train.GradientDescentOptimizer(RATE)),
+            optimizer=averaged,
             **options,
         )
 

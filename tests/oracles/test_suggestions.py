@@ -25,6 +25,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from tests.effort import sampled, seeds, slowest
 from tests.scenarios import SCENARIOS
+from tests.schedules import SCHEDULES
 
 SRAM = 1472 * 624 * 1024
 
@@ -185,6 +186,8 @@ def suggested_digits() -> Suggestion:
     [
         ({"orders": ("SNAK",)}, "orders: expected ZIGZAG, SNAKE or HOOF, got 'SNAK'; did you mean SNAKE?"),
         ({"recompute": ("maybe",)}, "recompute: expected yes or no, got 'maybe'"),
+        ({"schedules": ("gruped",)},
+         f"schedules: got 'gruped'; did you mean 'grouped'? Expected a schedule out of {SCHEDULES}"),
         ({"placements": ("strait",)},
          "placements: expected straight, returning, around or there_and_back, got 'strait'; did you mean straight?"),
         ({"ipus": (3,)}, "ipus: expected 1, 2 or 4, sizes of a device of m2000, got 3"),
@@ -199,11 +202,6 @@ def test_limits_that_leave_nothing_say_what_would_be_right(limits: dict[str, obj
     with pytest.raises(OptionError) as raised:
         suggest(digits(), Limits(**limits))  # type: ignore[arg-type]
     assert str(raised.value) == text
-
-
-def test_a_schedule_that_there_is_not_is_named_with_its_nearest() -> None:
-    with pytest.raises(OptionError, match="schedules: got 'gruped'; did you mean 'grouped'"):
-        suggest(digits(), Limits(schedules=("gruped",)))
 
 
 def test_the_written_scenario_keeps_comments_and_says_why(tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ import pytest
 
 from ipusim.api import functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
-from tests.oracles.test_replica_collectives import gone_together
+from tests.oracles.test_replica_collectives import RATE, averaged, gone_together
 from tests.traced_training import Lazily, ipus, train
 
 pytestmark = pytest.mark.usefixtures("tf")
 
 cross_replica_ops, all_to_all_op = Lazily("cross_replica_ops"), Lazily("all_to_all_op")
 reduce_scatter_op, replication_ops = Lazily("reduce_scatter_op"), Lazily("replication_ops")
-optimizers = Lazily("optimizers")
-REPLICAS, GROUP, LENGTH, RATE = 4, 2, 5, 1e-2
+REPLICAS, GROUP, LENGTH = 4, 2, 5
 X = np.random.default_rng(5).normal(size=(REPLICAS, LENGTH)).astype(np.float32)
 REDUCED = {"ADD": np.sum, "MUL": np.prod, "MIN": np.min, "MAX": np.max, "MEAN": np.mean}
 REDUCED["SQUARE_ADD"] = lambda x, axis: (x**2).sum(axis)
@@ -118,12 +117,9 @@ def test_gradients_are_those_of_all_replicas_in_one_process(tf, name):
     def first(x):
         return tf.tanh(x[0] + tf.compat.v1.get_variable("v", initializer=start))
 
-    def learning(v1):
-        return optimizers.CrossReplicaOptimizer(v1.train.GradientDescentOptimizer(RATE))
-
     device = ipus(2 * REPLICAS)
     done = train(
-        lambda _: [first, lambda z: function(tf, z)], [X], batch=1, optimizer=learning, device=device, repeat_count=1
+        lambda _: [first, lambda z: function(tf, z)], [X], batch=1, optimizer=averaged, device=device, repeat_count=1
     )
 
     def loss(v):
