@@ -65,6 +65,7 @@ def test_counts_schedules_and_modes_give_what_scenarios_with_them_give():
     assert {each.in_other_mode for words, each in found.items() if "in lock-step" in words} == {False}
     same = "pipeline.sync=point_to_point", "system.auto_select_ipus=4", f"{LARGER}=4"
     assert found["zbv in point-to-point, 2 replicas, count 4"].after == seconds("pipeline.schedule=zbv", *same)
+    assert "gpipe in point-to-point, 1 replica, count 8" in by_words(KNOWN_MEMORY, "pipeline.schedule=zbv", *same)
     assert all(each.gain == float(1 - each.after / each.before) for each in found.values() if each.after is not None)
 
 

@@ -11,6 +11,7 @@ from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, pip
 from ipusim.api import machine as machines
 from ipusim.app.study.trial import Trial, try_request
 from ipusim.base.cache import Cache
+from ipusim.base.units import counted
 
 #: Maximum number of spans of a run without repetition, for unrequested changes. A run of gpipe with
 #: BERT-Base and 72,000 spans takes 38 s to simulate, as the number of tensors in transit grows.
@@ -170,7 +171,7 @@ class ChangeTrials:
         replicas = trial.accepted_job.system.replicas
         count = self.job.request.options.pipeline.gradient_accumulation_count
         new_count, remainder = divmod(count * self.job.system.replicas, replicas)
-        words = f"{change.words}, {replicas} replicas"
+        words = f"{change.words}, {counted(replicas, 'replica')}"
         if not remainder and new_count != count:
             values = {**change.values, "pipeline.gradient_accumulation_count": new_count}
             if (adjusted := self.try_values(values)).job is not None:
