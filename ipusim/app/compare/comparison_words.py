@@ -227,9 +227,9 @@ def _disturbance_words(comparison: Comparison) -> Iterator[str]:
 
 
 def _front_words(comparison: Comparison) -> Iterator[str]:
-    """Yield the trade-off front of time and memory, if larger than the best row."""
+    """Yield the trade-off front of time and memory for runs with different times."""
     rows = comparison.in_order(comparison.front)
-    if len(rows) > 1:
+    if rows and comparison.cost(rows[0]) < comparison.cost(rows[-1]):
         texts = [f"{comparison.label(row)} ({_figure_text(comparison, row, short=True)}, {_peak(row)})" for row in rows]
         trade_offs = f"Best trade-offs of time and memory{_mode(comparison)} (the front)"
         listed = enumerated(texts, _MOST_RUNS)

@@ -365,6 +365,13 @@ def test_labels_with_commas_are_listed_with_semicolons():
     assert best.endswith(" less time than the next, four.yaml, sequential; and five.yaml, sequential.")
 
 
+def test_equal_runs_are_no_trade_off():
+    equal = [ComparedItem(LARGE, name) for name in ("a.yaml", "b.yaml")]
+    assert said(Comparison(compare(equal, ["interleaved"]))) == [
+        "Best: a.yaml (interleaved in lock-step), 151.8 us per weight update; as fast as b.yaml."
+    ]
+
+
 @pytest.mark.parametrize("mapping", [[0, 1, 0, 1], [0, 1, 2, 0]], ids=["rounds", "three_ipus"])
 def test_other_schedules_for_the_stages_of_a_refused_one_are_those_that_run(mapping):
     """Three IPUs have no two ends for the copies of schedules with two copies of a stage."""
