@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipusim.analysis.executions import BETWEEN_KINDS, executions_of
-from ipusim.base.units import format_throughput
+from ipusim.base.units import throughput_text
 from ipusim.timeline.info import TimelineInfo
 from ipusim.timeline.timeline import Timeline
 
@@ -37,7 +37,7 @@ class Throughput:
     @property
     def words(self) -> str:
         """The mean rate of samples for people."""
-        return format_throughput(self.samples_per_s) if self.samples_per_s else "no throughput"
+        return throughput_text(self.samples_per_s)
 
 
 def throughput_of(timeline: Timeline) -> Throughput:

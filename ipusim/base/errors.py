@@ -7,7 +7,8 @@ arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 #: Approximate maximum number of characters of a word in a message; longer words quote too much of the input.
@@ -121,6 +122,15 @@ class OptionError(IpusimError, ValueError):
     def __str__(self) -> str:
         """Return the message with the options' plain names."""
         return self.worded()
+
+
+@contextmanager
+def as_option_error(option: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise an error of the given kinds as an OptionError with the same text."""
+    try:
+        yield
+    except kinds as error:
+        raise OptionError(option, str(error)) from None
 
 
 class QuantityError(IpusimError, ValueError):

@@ -152,6 +152,11 @@ def format_throughput(samples_per_s: float) -> str:
     return f"{format_figure(samples_per_s)} samples/s"
 
 
+def throughput_text(samples_per_s: float | None) -> str:
+    """Return a throughput for people; "no throughput" for 0 and None, as of a run that takes no time."""
+    return format_throughput(samples_per_s) if samples_per_s else "no throughput"
+
+
 #: Times of at least so many seconds are shown as whole numbers with separators; four digits would need powers of ten.
 _WHOLE_S: Final = 10_000
 

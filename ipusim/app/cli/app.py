@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -168,11 +168,17 @@ def allow_only(context: typer.Context, input_name: str, *names: str) -> None:
     ``input_name`` is an option such as ``--perfetto`` that excludes others, or a description of the input. ``names``
     are further permitted options.
     """
-    for parameter in context.command.params:
-        name = (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")
-        source = context.get_parameter_source(parameter.name or "")
-        if source is not None and source.name == "COMMANDLINE" and name not in (input_name.removeprefix("--"), *names):
+    for name in options_on_command_line(context):
+        if name not in (input_name.removeprefix("--"), *names):
             raise OptionError(name, f"expected either this option or {input_name}, got both")
+
+
+def options_on_command_line(context: typer.Context) -> Iterator[str]:
+    """Yield names of options and arguments on the command line, without dashes."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            yield (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")
 
 
 def _version(is_requested: bool) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, ScenarioIfAny, allow_only, app, printing
+from ipusim.app.cli.app import Overrides, ScenarioIfAny, allow_only, app, options_on_command_line, printing
 from ipusim.app.study.forms import PRINTED
 from ipusim.app.terminal import print_result, print_text
-from ipusim.base.errors import CountError, DeviceError, OptionError
+from ipusim.base.errors import CountError, DeviceError, OptionError, as_option_error
 
 if TYPE_CHECKING:
     from ipusim.api import Job
@@ -161,9 +161,8 @@ def schedule(
 
 def _check_alone(context: typer.Context) -> None:
     """Raise OptionError if the list of schedules is requested with an option for one schedule."""
-    for parameter in context.command.params:
-        source, option = context.get_parameter_source(parameter.name or ""), parameter.opts[-1].removeprefix("--")
-        if source is not None and source.name == "COMMANDLINE" and option not in PRINTED:
+    for option in options_on_command_line(context):
+        if option not in PRINTED:
             raise OptionError(option, "expected {} with this option, got none", "schedule")
 
 
@@ -183,8 +182,6 @@ def devices(
     from ipusim.api import hardware
     from ipusim.app.cli.plan_results import DevicesResult
 
-    try:
+    with as_option_error("system", DeviceError):
         machine = hardware.find_machine(system)
-    except DeviceError as error:
-        raise OptionError("system", str(error)) from None
     print_result(DevicesResult(machine, figures), output_form)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.api import Plan, Schedule, Sync, pipelines, rules, runs, schedules
-from ipusim.base.errors import CountError, OptionError, PlanError, ProgramError
+from ipusim.base.errors import CountError, OptionError, PlanError, ProgramError, as_option_error
 from ipusim.base.near_names import did_you_mean
 
 #: Maximum number of operations of a readable grid.
@@ -41,10 +41,8 @@ def plan_for(
         ModelError: if a Python file defines no schedule.
         PlanError: for an Order that breaks a rule.
     """
-    try:
+    with as_option_error("schedule", ProgramError):
         named_schedule = schedules.schedule_of(schedule, Path())
-    except ProgramError as error:
-        raise OptionError("schedule", str(error)) from None
     mode = _sync(sync)
     ipus, sizes = _mapping(mapping, stages, named_schedule)
     training = not inference and schedules.Feature.TRAINING in named_schedule.supports
@@ -138,8 +136,6 @@ def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[
         raise OptionError("mapping", f"expected at most {runs.MAX_STAGES} stages, got {len(words)}")
     positions = text.count(",") + 1
     if stages is not None:
-        try:
+        with as_option_error("mapping", ProgramError):
             rules.check_mapping(positions, stages)
-        except ProgramError as error:
-            raise OptionError("mapping", str(error)) from None
     return pipelines.parse_mapping(text)

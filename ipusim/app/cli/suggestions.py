@@ -11,7 +11,7 @@ import typer
 from ipusim.app.cli.app import Overrides, ScenarioPath, allow_only, app, printing, split_names
 from ipusim.app.study.forms import PRINTED
 from ipusim.app.terminal import print_result, resume_garbage_collection, status, stoppable
-from ipusim.base.errors import OptionError
+from ipusim.base.errors import OptionError, as_option_error
 
 if TYPE_CHECKING:
     from ipusim.app.suggest.baseline import Baseline
@@ -285,10 +285,8 @@ def _limits(text: str) -> dict[str, Any]:
             raise OptionError("memory", f"expected a whole number of micro-batches from 1 up, got {text!r}")
         return {"micro_batches": int(number)}
     parts = split_names("memory", text)
-    try:
+    with as_option_error("memory", ValueError):
         sizes = [int(parse_quantity(part, "bytes")) for part in parts]
-    except ValueError as error:
-        raise OptionError("memory", str(error)) from None
     if min(sizes) < 1:
         raise OptionError("memory", f"expected sizes above 0, got {text!r}")
     return {"memory": sizes}

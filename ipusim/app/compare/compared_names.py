@@ -7,16 +7,14 @@ from pathlib import Path
 
 from ipusim.api import Schedule
 from ipusim.api import schedules as core_schedules
-from ipusim.base.errors import OptionError, ProgramError
+from ipusim.base.errors import OptionError, ProgramError, as_option_error
 from ipusim.base.near_names import did_you_mean
 
 
 def schedule_of_option(text: str, folder: Path) -> Schedule:
     """Return a schedule that the option ``schedules`` names; raises OptionError for an unknown name."""
-    try:
+    with as_option_error("schedules", ProgramError):
         return core_schedules.schedule_of(text, folder)
-    except ProgramError as error:
-        raise OptionError("schedules", str(error)) from None
 
 
 def schedule_names(texts: Sequence[str], folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, simulate
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Result
-from ipusim.base.errors import OptionError, QuantityError
+from ipusim.base.errors import QuantityError, as_option_error
 
 _COLUMNS: Final = ("kind", "name", "unit", "measured", "simulated", "error")
 
@@ -124,10 +124,8 @@ def validation_of(own_products: Path | None = None, own_rows: Path | None = None
     pipeline that is never full; OSError for an unreadable file; OptionError for an unknown chip.
     """
     is_of_package = own_products is None and own_rows is None
-    try:
+    with as_option_error("ipu", QuantityError):
         chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)
-    except QuantityError as error:
-        raise OptionError("ipu", str(error)) from None
     product_rows: Sequence[ProductRow] = (
         read_rows(own_products or PRODUCTS_FILE) if is_of_package or own_products else ()
     )

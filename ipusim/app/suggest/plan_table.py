@@ -11,7 +11,7 @@ from ipusim.app.render.tables import Table
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.choices import placement_name
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Suggestion, same_plan
-from ipusim.base.units import format_seconds, format_throughput
+from ipusim.base.units import format_seconds
 
 
 def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
@@ -129,8 +129,3 @@ def update_seconds(trial: Trial) -> float:
 def samples_per_second(trial: Trial) -> float | None:
     """Return a plan's throughput in samples per second; None for a plan without time."""
     return trial.throughput.samples_per_s or None
-
-
-def throughput_text(samples_per_s: float | None) -> str:
-    """Return a throughput for people; "no throughput" for the None of :func:`samples_per_second`."""
-    return "no throughput" if samples_per_s is None else format_throughput(samples_per_s)

@@ -6,9 +6,9 @@ from typing import Any
 
 from ipusim.api import runs
 from ipusim.app.render.tables import Table
-from ipusim.app.suggest.plan_table import plan_columns, samples_per_second, throughput_text
+from ipusim.app.suggest.plan_table import plan_columns, samples_per_second
 from ipusim.app.suggest.suggestion import Outcome, Suggestion
-from ipusim.base.units import format_seconds
+from ipusim.base.units import format_seconds, throughput_text
 
 
 def size_rows(suggestion: Suggestion) -> list[dict[str, Any]]:

@@ -26,7 +26,6 @@ from ipusim.app.suggest.plan_table import (
     plan_table,
     samples_per_second,
     shown_trials,
-    throughput_text,
     update_seconds,
 )
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
@@ -298,7 +297,7 @@ def _time(trial: Trial) -> str:
 
 
 def _rate(trial: Trial) -> str:
-    return throughput_text(samples_per_second(trial))
+    return trial.throughput.words
 
 
 def _schedule(job: Job) -> str:
